@@ -1,0 +1,2 @@
+//! `sentinel`: not built yet.
+fn main() {}
