@@ -6,5 +6,12 @@
 //!
 //! What is not here: anything clippy or the compiler already says.
 
+pub mod dependencies;
+pub mod documents;
 pub mod facts;
+pub mod generated;
+pub mod layout;
+pub mod limits;
+pub mod purity;
 pub mod scripts;
+pub mod source;
