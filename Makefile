@@ -1,7 +1,7 @@
 # Two commands: `make run` shows the product at work, `make test` proves it. The logic is in the scripts they name.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke bench bench-run build lint
+.PHONY: help run test smoke bench bench-run build lint docs
 MAKEFLAGS += --no-print-directory
 
 environment := source tests/environment.sh
@@ -33,3 +33,6 @@ build: ## every package
 lint: ## formatting, clippy, shell scripts, dependency policy
 	@tests/setup test
 	@tests/lint
+
+docs: ## write the generated parts of the documents
+	@$(environment) && UPDATE_DOCS=1 cargo nextest run --workspace -E 'test(/generated_table/)'

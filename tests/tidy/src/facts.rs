@@ -148,6 +148,16 @@ impl File {
         File { path: path.into(), text: text.to_owned() }
     }
 
+    /// Whether it is code that only tests see: `tests.rs`, `…_tests.rs`, or anything in a folder named `tests`.
+    pub fn is_test_code(&self) -> bool {
+        let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let in_tests = self
+            .path
+            .parent()
+            .is_some_and(|folder| folder.iter().any(|component| component == "tests"));
+        in_tests || stem == "tests" || stem.ends_with("_tests")
+    }
+
     /// Whether the file's extension is one of these.
     pub fn is(&self, extensions: &[&str]) -> bool {
         self.path

@@ -1,9 +1,9 @@
 //! Parts of documents that a program writes: what stands between `<!-- generated: NAME -->` and
 //! `<!-- end generated: NAME -->` equals what the code says, or a test fails.
 //!
-//! A crate with such a table adds a test of one line,
-//! `tidy::generated::check("SECURITY.md", "seccomp", &table)`, and a row to [`PARTS`]. With `UPDATE_DOCS=1` in the
-//! environment the test writes the part instead of comparing it.
+//! A crate with such a table adds a test of one line whose name holds `generated_table`,
+//! `tidy::generated::check("SECURITY.md", "seccomp", &table)`, and a row to [`PARTS`]. `make docs` runs those tests with
+//! `UPDATE_DOCS=1`, and then they write the part instead of comparing it.
 
 use crate::facts::{self, File};
 
@@ -21,7 +21,7 @@ pub fn check(document: &str, name: &str, expected: &str) -> Result<(), String> {
     }
     if std::env::var_os("UPDATE_DOCS").is_none_or(|value| value != "1") {
         return Err(format!(
-            "the part {name} of {document} is not what the code says; run this test with UPDATE_DOCS=1"
+            "the part {name} of {document} is not what the code says; `make docs` writes it"
         ));
     }
     #[expect(

@@ -43,7 +43,9 @@ fn sources_of<'files>(
     files: &'files [File],
 ) -> impl Iterator<Item = &'files File> {
     let folder = crate_folder.join("src");
-    files.iter().filter(move |file| file.is(&["rs"]) && file.path.starts_with(&folder))
+    files.iter().filter(move |file| {
+        file.is(&["rs"]) && file.path.starts_with(&folder) && !file.is_test_code()
+    })
 }
 
 fn is_limits(path: &Path) -> bool {

@@ -88,13 +88,9 @@ const FORBIDDEN_CRATES: [&str; 27] = [
 /// What in the sources of a pure package at `folder` is not pure.
 pub fn problems_in_sources(folder: &Path, files: &[File]) -> Vec<String> {
     let sources = folder.join("src");
-    let is_test = |file: &File| {
-        file.path.iter().any(|component| component == "tests")
-            || file.path.file_name().is_some_and(|name| name == "tests.rs")
-    };
     let ours = files
         .iter()
-        .filter(|file| file.is(&["rs"]) && file.path.starts_with(&sources) && !is_test(file));
+        .filter(|file| file.is(&["rs"]) && file.path.starts_with(&sources) && !file.is_test_code());
     ours.flat_map(|file| {
         let tokens = source::without_tests(&source::tokens(&file.text));
         let found = impure_paths(&tokens).into_iter().chain(impure_methods(&tokens));
@@ -232,6 +228,7 @@ mod tests {
         let files = [
             File::new("guard/muzzle/src/x.rs", "use std::fs;"),
             File::new("guard/wire/tests/x.rs", "use std::fs;"),
+            File::new("guard/wire/src/sse_tests.rs", "use std::fs;"),
         ];
         assert!(problems_in_sources(Path::new("guard/wire"), &files).is_empty());
     }

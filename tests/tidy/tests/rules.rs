@@ -92,7 +92,7 @@ fn ceilings_are_in_the_limits_module_of_their_crate() {
 }
 
 #[test]
-fn the_table_of_ceilings_shows_every_one_of_them() {
+fn the_generated_table_of_limits_shows_every_ceiling() {
     let root = facts::root();
     let (packages, files) = (facts::packages(&root).unwrap(), facts::files(&root).unwrap());
     let packages: Vec<_> =
