@@ -5,6 +5,7 @@
 //! What is absent is the point: no async runtime, no HTTP, no pattern matching, no configuration
 //! files, no caller-chosen command, path or uid.
 
+pub mod acl;
 pub mod channel;
 pub mod client;
 mod framing;

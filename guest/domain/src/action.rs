@@ -15,6 +15,7 @@
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{Problem, yaml_problem};
 use crate::limits;
 use crate::words;
 
@@ -157,6 +158,30 @@ impl Policy {
                 alternatives: Vec::new(),
             });
         own.unwrap_or_else(|| decide_builtin(&action.act))
+    }
+}
+
+/// Reads an operator's rule file: a YAML list of [`Rule`]s, each checked
+/// against its examples.
+pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<Problem>> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys = "a rule has: id, tool, command or argument, verdict, why, match, not_match";
+    let rules: Vec<Rule> = serde_yaml::from_str(text).map_err(|e| vec![yaml_problem(&e, keys)])?;
+    match Policy::load(&rules) {
+        Ok(_) => Ok(rules),
+        Err(problems) => Err(problems
+            .into_iter()
+            .map(|problem| Problem {
+                line: text
+                    .lines()
+                    .position(|line| line.contains(&problem.id))
+                    .map(|index| index + 1),
+                what: problem.to_string(),
+                remedy: "correct the rule or its examples".to_owned(),
+            })
+            .collect()),
     }
 }
 
