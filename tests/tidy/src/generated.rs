@@ -8,7 +8,13 @@
 use crate::facts::{self, File};
 
 /// Every generated part: its document, its name, and the package whose test keeps it.
-pub const PARTS: [(&str, &str, &str); 1] = [("ARCHITECTURE.md", "limits", "tidy")];
+pub const PARTS: [(&str, &str, &str); 5] = [
+    ("ARCHITECTURE.md", "limits", "tidy"),
+    ("SECURITY.md", "abi", "worker"),
+    ("SECURITY.md", "grants", "worker"),
+    ("SECURITY.md", "seccomp", "worker"),
+    ("SECURITY.md", "attacks", "suites"),
+];
 
 /// Compares the part of the document with `expected`, or writes it when `UPDATE_DOCS=1`. The error says what to do.
 pub fn check(document: &str, name: &str, expected: &str) -> Result<(), String> {
