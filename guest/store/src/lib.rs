@@ -19,7 +19,7 @@ mod state;
 mod worker_half;
 
 pub use error::StoreError;
-pub use log::{Log, ReadLog, Torn, read_lines};
+pub use log::{Log, OpenedLog, ReadLog, Torn, read_lines};
 pub use run_dir::{RunDir, WorkerReader};
 pub use state::{State, StateLayout};
-pub use worker_half::WorkerHalf;
+pub use worker_half::{OpenedHalf, WorkerHalf};

@@ -126,6 +126,15 @@ struct Pending {
     failed: Option<std::io::ErrorKind>,
 }
 
+/// A log just opened for appending.
+pub struct OpenedLog<T> {
+    pub log: Log<T>,
+    /// What stood in it.
+    pub read: ReadLog<T>,
+    /// The torn tail that was set aside, to be named in an event.
+    pub torn: Option<Torn>,
+}
+
 /// A log open for appending by its one writer.
 pub struct Log<T> {
     file: File,
@@ -144,7 +153,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         shown: &Path,
         mode: u32,
         expect: Expect,
-    ) -> Result<(Self, ReadLog<T>, Option<Torn>), StoreError> {
+    ) -> Result<OpenedLog<T>, StoreError> {
         Self::open_with(dir, name, shown, mode, expect, |_| Ok(()))
     }
 
@@ -156,7 +165,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         shown: &Path,
         mode: u32,
         expect: Expect,
-    ) -> Result<(Self, ReadLog<T>, Option<Torn>), StoreError> {
+    ) -> Result<OpenedLog<T>, StoreError> {
         Self::open_with(dir, name, shown, mode, expect, |file| {
             // A flock belongs to the open file description, as an OFD lock
             // does, and ends with its last descriptor.
@@ -179,7 +188,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         mode: u32,
         expect: Expect,
         lock: impl FnOnce(&File) -> Result<(), StoreError>,
-    ) -> Result<(Self, ReadLog<T>, Option<Torn>), StoreError> {
+    ) -> Result<OpenedLog<T>, StoreError> {
         let path = shown.join(name);
         let io = |act| {
             let path = path.clone();
@@ -222,7 +231,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             written: Condvar::new(),
             entries: PhantomData,
         };
-        Ok((this, log, torn))
+        Ok(OpenedLog { log: this, read: log, torn })
     }
 
     /// Appends `bodies` as consecutive entries and returns the number of the
@@ -320,7 +329,8 @@ mod tests {
 
     fn open(dir: &Path) -> (Log<Control>, ReadLog<Control>, Option<Torn>) {
         let fd = beneath::open_dir(dir).unwrap();
-        Log::open(fd.as_fd(), "control.jsonl", dir, 0o600, EXPECT).unwrap()
+        let opened = Log::open(fd.as_fd(), "control.jsonl", dir, 0o600, EXPECT).unwrap();
+        (opened.log, opened.read, opened.torn)
     }
 
     fn write(dir: &Path, bytes: &[u8]) {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::beneath::{self, Expect};
-use crate::log::{Log, ReadLog, Torn, read_log};
+use crate::log::{Log, OpenedLog, ReadLog, read_log};
 use crate::{StoreError, durable, limits};
 
 pub(crate) const RUN_FILE: &str = "run.json";
@@ -78,9 +78,7 @@ impl RunDir {
     }
 
     /// Opens the control log as its one writer.
-    pub fn open_control(
-        &self,
-    ) -> Result<(Log<Control>, ReadLog<Control>, Option<Torn>), StoreError> {
+    pub fn open_control(&self) -> Result<OpenedLog<Control>, StoreError> {
         let expect = Expect { uid: None, limit: limits::CONTROL_LOG_BYTES };
         Log::open(self.dir.as_fd(), CONTROL_LOG, &self.path, self.mode, expect)
     }

@@ -12,7 +12,7 @@ use domain::record::{ApprovalMode, RunRecord};
 use serde::Serialize;
 
 use crate::beneath::{self, Expect};
-use crate::log::{Log, ReadLog, Torn};
+use crate::log::{Log, OpenedLog, ReadLog, Torn};
 use crate::run_dir::{
     ATTESTATION_FILE, BLOBS, CANCEL_FILE, CONTROL_LOG, EVENT_LOG, RUN_FILE, TOKEN_FILE,
     WORKER_HALF, effective_policy, read_json, read_log_file, read_policy,
@@ -32,6 +32,13 @@ pub struct WorkerHalf {
     log: Log<Event>,
 }
 
+/// The worker half just opened by its writer.
+pub struct OpenedHalf {
+    pub half: WorkerHalf,
+    pub read: ReadLog<Event>,
+    pub torn: Option<Torn>,
+}
+
 impl WorkerHalf {
     /// Reads `run.json` in `path` without touching anything.
     pub fn record(path: &Path) -> Result<RunRecord, StoreError> {
@@ -41,7 +48,7 @@ impl WorkerHalf {
 
     /// Becomes the one writer of the worker half: locks and reads the event
     /// log, and sets a torn tail aside.
-    pub fn open(path: &Path) -> Result<(Self, ReadLog<Event>, Option<Torn>), StoreError> {
+    pub fn open(path: &Path) -> Result<OpenedHalf, StoreError> {
         let run = open_run(path)?;
         let shown = path.join(WORKER_HALF);
         let io = |act| {
@@ -54,9 +61,10 @@ impl WorkerHalf {
         durable::create_dir(worker.as_fd(), BLOBS, 0o770).map_err(io("create blobs in"))?;
         let blobs = beneath::open_dir_at(worker.as_fd(), BLOBS).map_err(io("open blobs in"))?;
         let expect = Expect { uid: None, limit: limits::WORKER_LOG_BYTES };
-        let (log, read, torn) =
+        let OpenedLog { log, read, torn } =
             Log::open_locked(worker.as_fd(), EVENT_LOG, &shown, FILE_MODE, expect)?;
-        Ok((Self { run, path: path.to_owned(), worker, blobs, log }, read, torn))
+        let half = Self { run, path: path.to_owned(), worker, blobs, log };
+        Ok(OpenedHalf { half, read, torn })
     }
 
     /// Appends events as one write and returns the number of the first.
