@@ -271,7 +271,7 @@ pub(crate) fn read_policy(
 /// The mode in force and its generation: a missing record means the mode at
 /// creation, an unreadable or corrupt one means [`ApprovalMode::Queue`].
 pub(crate) fn effective_policy(
-    read: Result<Option<PolicyRecord>, StoreError>,
+    read: &Result<Option<PolicyRecord>, StoreError>,
     created: ApprovalMode,
 ) -> (ApprovalMode, u64) {
     match read {

@@ -65,7 +65,7 @@ impl State {
         for name in ["memory", "operator", "skills", "log"] {
             sub(name)?;
         }
-        Ok(Self { root, runs, agents, layout })
+        Ok(Self { layout, root, runs, agents })
     }
 
     pub fn path(&self) -> &Path {
@@ -498,7 +498,7 @@ mod tests {
         let record = record("r1");
         state.admit_agent(&record.subject, 0).unwrap();
         let run = state.reserve_run(&record, 0).unwrap();
-        let now = || effective_policy(run.policy(), ApprovalMode::Automatic);
+        let now = || effective_policy(&run.policy(), ApprovalMode::Automatic);
         assert_eq!(now(), (ApprovalMode::Automatic, 0));
         let policy = domain::record::PolicyRecord {
             version: 1,

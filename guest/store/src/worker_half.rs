@@ -88,7 +88,7 @@ impl WorkerHalf {
 
     /// The approval mode in force now and its generation.
     pub fn policy(&self, created: ApprovalMode) -> (ApprovalMode, u64) {
-        effective_policy(read_policy(self.run.as_fd(), &self.path), created)
+        effective_policy(&read_policy(self.run.as_fd(), &self.path), created)
     }
 
     pub fn cancelled(&self) -> bool {
@@ -112,7 +112,7 @@ impl WorkerHalf {
         let file = beneath::open_regular(self.run.as_fd(), TOKEN_FILE, expect).map_err(io)?;
         let bytes = beneath::read_all(&file, expect.limit).map_err(io)?;
         String::from_utf8(bytes)
-            .map_err(|_| StoreError::Foreign { path, what: "it is no text".to_owned() })
+            .map_err(|error| StoreError::Foreign { path, what: error.utf8_error().to_string() })
     }
 
     /// Keeps bytes under their SHA-256 and returns it.
