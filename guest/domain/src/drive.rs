@@ -56,6 +56,10 @@ pub struct Drive {
     pub consumed: u64,
     /// Calls of the latest assistant turn, in order.
     pub calls: Vec<Call>,
+    /// Text of the latest assistant turn.
+    pub text: String,
+    /// The latest turn ran into the token ceiling: its last call may be half.
+    pub cut: bool,
     stages: HashMap<String, Stage>,
     pub requests: HashMap<u64, Requested>,
     /// Requests the worker last exited for.
@@ -98,8 +102,10 @@ impl Drive {
                 self.waiting.clear();
                 self.finished = None;
             }
-            Event::Assistant { step, calls, .. } => {
+            Event::Assistant { step, text, calls, stop, .. } => {
                 self.step = *step;
+                self.text.clone_from(text);
+                self.cut = stop == "max_tokens";
                 self.calls.clone_from(calls);
                 self.stages = calls.iter().map(|c| (c.id.clone(), Stage::Planned)).collect();
                 self.requests.clear();
@@ -247,7 +253,7 @@ mod tests {
             reasoning: String::new(),
             calls: calls
                 .iter()
-                .map(|id| Call { id: (*id).into(), tool: "t".into(), arguments: "{}".into() })
+                .map(|id| Call { id: (*id).into(), tool: "t".into(), arguments: "{}".into(), raw: None })
                 .collect(),
             model: "m".into(),
             usage: Usage::default(),

@@ -11,8 +11,10 @@ pub mod beneath;
 pub mod clock;
 pub mod durable;
 mod error;
+pub mod facts;
 pub mod legacy;
 pub mod limits;
+
 mod log;
 mod run_dir;
 mod state;
