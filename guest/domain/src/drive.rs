@@ -253,7 +253,12 @@ mod tests {
             reasoning: String::new(),
             calls: calls
                 .iter()
-                .map(|id| Call { id: (*id).into(), tool: "t".into(), arguments: "{}".into(), raw: None })
+                .map(|id| Call {
+                    id: (*id).into(),
+                    tool: "t".into(),
+                    arguments: "{}".into(),
+                    raw: None,
+                })
                 .collect(),
             model: "m".into(),
             usage: Usage::default(),

@@ -16,7 +16,12 @@ use crate::{beneath, limits};
 /// `workspace` is open, `path` is its absolute path. A word of a command that
 /// names nothing at all is left out; the program of a command and every
 /// absolute or escaping path is listed as not bound.
-pub fn named_files(workspace: BorrowedFd<'_>, path: &Path, tool: &str, arguments: &Value) -> Vec<FileFact> {
+pub fn named_files(
+    workspace: BorrowedFd<'_>,
+    path: &Path,
+    tool: &str,
+    arguments: &Value,
+) -> Vec<FileFact> {
     let mut facts: Vec<FileFact> = Vec::new();
     for (index, name) in names(tool, arguments).into_iter().enumerate() {
         if facts.iter().any(|fact| fact.name == name) {
@@ -38,7 +43,11 @@ pub fn named_files(workspace: BorrowedFd<'_>, path: &Path, tool: &str, arguments
 
 fn names(tool: &str, arguments: &Value) -> Vec<String> {
     if tool == "run_command" {
-        return arguments.get("command").and_then(Value::as_str).map(candidate_words).unwrap_or_default();
+        return arguments
+            .get("command")
+            .and_then(Value::as_str)
+            .map(candidate_words)
+            .unwrap_or_default();
     }
     let path = arguments.get("path").and_then(Value::as_str);
     path.map(str::to_owned).into_iter().collect()
@@ -63,7 +72,10 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(facts("sh t.sh nothing"), [("sh".to_owned(), false), ("t.sh".to_owned(), true)]);
-        assert_eq!(facts("./t.sh && cat ../x"), [("./t.sh".to_owned(), true), ("../x".to_owned(), false)]);
+        assert_eq!(
+            facts("./t.sh && cat ../x"),
+            [("./t.sh".to_owned(), true), ("../x".to_owned(), false)]
+        );
         let absolute = format!("{}/t.sh", temp.path().display());
         assert_eq!(facts(&absolute), [(absolute.clone(), true)]);
     }

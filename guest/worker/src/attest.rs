@@ -11,7 +11,12 @@ use crate::sandbox::{Applied, WorkerConfinement};
 pub(crate) fn attest(record: &RunRecord, base: &Applied, own: &WorkerConfinement) -> Attestation {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
-        status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim().to_owned()
+        status
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     };
     let missing = base.missing.iter().chain(&own.applied.missing);
     Attestation {

@@ -30,7 +30,10 @@ impl Conversation {
 
     /// Takes in a control entry that the worker has consumed.
     pub(crate) fn control(&mut self, entry: &Entry<Control>) {
-        let (Control::Turn { text, speaker, .. } | Control::Steer { text, speaker }) = &entry.body else { return };
+        let (Control::Turn { text, speaker, .. } | Control::Steer { text, speaker }) = &entry.body
+        else {
+            return;
+        };
         let text = match speaker {
             Some(speaker) => format!("{speaker}: {text}"),
             None => text.clone(),
@@ -46,15 +49,19 @@ impl Conversation {
                 if !text.is_empty() {
                     parts.push(Part::text(text.as_str()));
                 }
-                parts.extend(
-                    calls.iter().map(|c| Part::tool_call(c.id.as_str(), c.tool.as_str(), c.arguments.as_str())),
-                );
+                parts.extend(calls.iter().map(|c| {
+                    Part::tool_call(c.id.as_str(), c.tool.as_str(), c.arguments.as_str())
+                }));
                 self.messages.push(Message::new(Role::Assistant, parts));
                 self.open = calls.iter().map(|c| c.id.clone()).collect();
             }
             Event::Result { call, tool, outcome, text, .. } => {
                 let is_error = !matches!(outcome, Outcome::Ok);
-                self.messages.push(Message::tool_result(call.as_str(), tool.as_str(), text.as_str(), is_error));
+                let mut message = Message::tool_result(call.as_str(), tool.as_str(), text.as_str());
+                if let Some(Part::ToolResult(result)) = message.parts.first_mut() {
+                    result.is_error = is_error;
+                }
+                self.messages.push(message);
                 self.open.retain(|open| open != call);
                 if self.open.is_empty() {
                     self.messages.append(&mut self.waiting);
@@ -120,7 +127,10 @@ fn granted_tools(record: &RunRecord) -> Vec<Tool> {
 fn system_prompt(record: &RunRecord) -> String {
     let soul = record.soul.trim();
     let mut prompt = if soul.is_empty() {
-        format!("You are {}, an agent that does the task it is given with the tools it has.", record.agent)
+        format!(
+            "You are {}, an agent that does the task it is given with the tools it has.",
+            record.agent
+        )
     } else {
         soul.to_owned()
     };
@@ -148,7 +158,12 @@ mod tests {
             reasoning: String::new(),
             calls: calls
                 .iter()
-                .map(|id| Call { id: (*id).into(), tool: "t".into(), arguments: "{}".into(), raw: None })
+                .map(|id| Call {
+                    id: (*id).into(),
+                    tool: "t".into(),
+                    arguments: "{}".into(),
+                    raw: None,
+                })
                 .collect(),
             model: "m".into(),
             usage: Usage::default(),
@@ -178,7 +193,12 @@ mod tests {
         conversation.control(&Entry {
             seq: 1,
             at: Millis(0),
-            body: Control::Turn { text: "hi".into(), speaker: Some("ana".into()), source: Source::Shell, images: 0 },
+            body: Control::Turn {
+                text: "hi".into(),
+                speaker: Some("ana".into()),
+                source: Source::Shell,
+                images: 0,
+            },
         });
         conversation.event(&result("b"));
         let roles: Vec<Role> = conversation.messages.iter().map(|m| m.role).collect();

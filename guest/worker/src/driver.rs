@@ -13,8 +13,8 @@ use domain::approval::{Binding, drift};
 use domain::denial::{Denial, Layer};
 use domain::drive::{Drive, Stage};
 use domain::log::{Call, Control, Entry, Event, Finish, Outcome, Verdict};
-use domain::redact::{redact, redact_json};
 use domain::record::RunRecord;
+use domain::redact::{redact, redact_json};
 use domain::run::RunState;
 use domain::transcript::{self, Item};
 use serde_json::Value;
@@ -41,7 +41,8 @@ pub(crate) struct Driver {
     record: RunRecord,
     half: WorkerHalf,
     workspace: Workspace,
-    host: ToolHost,
+    /// Gone once the run waits for a person.
+    host: Option<ToolHost>,
     model: Model,
     policy: Policy,
     drive: Drive,
@@ -71,7 +72,8 @@ impl Driver {
         let Parts { record, half, events, workspace, host, model, policy } = parts;
         let drive = Drive::fold(&events);
         let control = half.control_after(0)?;
-        let consumed: Vec<_> = control.into_iter().take_while(|c| c.seq <= drive.consumed).collect();
+        let consumed: Vec<_> =
+            control.into_iter().take_while(|c| c.seq <= drive.consumed).collect();
         let mut conversation = Conversation::new(&record);
         for item in transcript::fold(&consumed, &events) {
             match item {
@@ -85,7 +87,7 @@ impl Driver {
             record,
             half,
             workspace,
-            host,
+            host: Some(host),
             model,
             policy,
             drive,
@@ -179,7 +181,11 @@ impl Driver {
 
     /// While calls wait for decisions, the decisions are what is needed.
     fn absorb_decisions(&mut self) -> Result<(), StoreError> {
-        let waits = self.drive.calls.iter().any(|c| matches!(self.drive.stage(&c.id), Stage::Requested { .. }));
+        let waits = self
+            .drive
+            .calls
+            .iter()
+            .any(|c| matches!(self.drive.stage(&c.id), Stage::Requested { .. }));
         if waits { self.absorb() } else { Ok(()) }
     }
 
@@ -229,7 +235,10 @@ impl Driver {
         let step = self.drive.step + 1;
         let mut calls = answer.calls;
         for index in 0..calls.len() {
-            let taken = calls.iter().take(index).any(|c| calls.get(index).is_some_and(|own| own.id == c.id));
+            let taken = calls
+                .iter()
+                .take(index)
+                .any(|c| calls.get(index).is_some_and(|own| own.id == c.id));
             let Some(call) = calls.get_mut(index) else { continue };
             if call.id.is_empty() || taken {
                 call.id = format!("call_{step}_{index}");
@@ -267,7 +276,8 @@ impl Driver {
                 Stage::Requested { request } => match self.decided(request) {
                     None => return self.wait(calls.get(index..).unwrap_or_default()),
                     Some((verdict, reason)) => {
-                        if self.settle_decided(call, request, &verdict, reason)? == Settled::Waiting {
+                        if self.settle_decided(call, request, &verdict, reason)? == Settled::Waiting
+                        {
                             return self.wait(calls.get(index..).unwrap_or_default());
                         }
                     }
@@ -294,7 +304,9 @@ impl Driver {
     /// A person wrote something new: what is still planned is not done.
     fn new_instruction(&mut self) -> Result<bool, StoreError> {
         let unread = self.unread()?;
-        Ok(unread.iter().any(|entry| matches!(entry.body, Control::Steer { .. } | Control::Turn { .. })))
+        Ok(unread
+            .iter()
+            .any(|entry| matches!(entry.body, Control::Steer { .. } | Control::Turn { .. })))
     }
 
     fn skip(&mut self, calls: &[Call]) -> Result<(), StoreError> {
@@ -327,7 +339,10 @@ impl Driver {
             Gate::Deny(judgement) => self.deny(call, judgement).map(|()| Settled::All),
             Gate::Run(planned) => {
                 if !planned.tool.reads_only {
-                    self.append(vec![Event::CallStarted { call: call.id.clone(), tool: call.tool.clone() }])?;
+                    self.append(vec![Event::CallStarted {
+                        call: call.id.clone(),
+                        tool: call.tool.clone(),
+                    }])?;
                 }
                 self.execute(call, &planned).map(|()| Settled::All)
             }
@@ -353,7 +368,8 @@ impl Driver {
     }
 
     fn deny(&mut self, call: &Call, judgement: Judgement) -> Result<(), StoreError> {
-        let layer = if judgement.rule.starts_with("budget.") { Layer::Budget } else { Layer::ActionPolicy };
+        let layer =
+            if judgement.rule.starts_with("budget.") { Layer::Budget } else { Layer::ActionPolicy };
         let denial = Denial {
             layer,
             subject: self.record.subject.as_str().to_owned(),
@@ -368,7 +384,8 @@ impl Driver {
 
     fn block(&mut self, call: &Call, denial: Denial) -> Result<(), StoreError> {
         let text = redact(&denial.to_string());
-        self.append(vec![Event::GuardrailBlock(denial), result(call, Outcome::Denied, text)]).map(|_| ())
+        self.append(vec![Event::GuardrailBlock(denial), result(call, Outcome::Denied, text)])
+            .map(|_| ())
     }
 
     fn settle_decided(
@@ -410,22 +427,35 @@ impl Driver {
             self.append(vec![request_of(call, &planned, changes)])?;
             return Ok(Settled::Waiting);
         }
-        self.append(vec![Event::ApprovalApplied { call: call.id.clone(), request, digest: binding.digest }])?;
+        self.append(vec![Event::ApprovalApplied {
+            call: call.id.clone(),
+            request,
+            digest: binding.digest,
+        }])?;
         self.execute(call, &planned).map(|()| Settled::All)
     }
 
     fn binding(&self, planned: &Planned) -> Binding {
         let (_, generation) = self.half.policy(self.record.approvals);
-        gate::bind_now(&self.record, &self.workspace, planned.tool.name, &planned.arguments, generation)
+        gate::bind_now(
+            &self.record,
+            &self.workspace,
+            planned.tool.name,
+            &planned.arguments,
+            generation,
+        )
     }
 
     fn execute(&mut self, call: &Call, planned: &Planned) -> Result<(), StoreError> {
         self.await_attestation();
+        let Some(host) = self.host.as_mut() else {
+            return Err(tool_host_gone(&self.workspace, "it was ended"));
+        };
         let mut context = Context {
             record: &self.record,
             workspace: &self.workspace,
             half: &self.half,
-            host: &mut self.host,
+            host,
             call: &call.id,
         };
         let (outcome, output) = match (planned.tool.run)(&mut context, &planned.arguments) {
@@ -452,10 +482,14 @@ impl Driver {
             return Ok((text, None));
         }
         let blob = self.half.put_blob(text.as_bytes())?;
-        let end = (0..=limits::RESULT_TEXT_BYTES).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        let end =
+            (0..=limits::RESULT_TEXT_BYTES).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
         let shown = text.get(..end).unwrap_or_default();
         let left = text.len() - end;
-        Ok((format!("{shown}\n[{left} more bytes are not shown; ask for a part of it]"), Some(blob)))
+        Ok((
+            format!("{shown}\n[{left} more bytes are not shown; ask for a part of it]"),
+            Some(blob),
+        ))
     }
 
     /// No tool starts before the control plane has recorded what the launcher
@@ -483,13 +517,16 @@ impl Driver {
             .iter()
             .filter_map(|call| match self.drive.stage(&call.id) {
                 Stage::Requested { request } if self.decided(request).is_none() => Some(request),
-                Stage::Requested { .. } | Stage::Planned | Stage::Started | Stage::Applied { .. } | Stage::Settled => None,
+                Stage::Requested { .. }
+                | Stage::Planned
+                | Stage::Started
+                | Stage::Applied { .. }
+                | Stage::Settled => None,
             })
             .collect();
-        self.host.close().map_err(|error| StoreError::Foreign {
-            path: self.workspace.path().to_owned(),
-            what: format!("a tool's processes could not be ended: {error}"),
-        })?;
+        if let Some(host) = self.host.take() {
+            host.reap().map_err(|error| tool_host_gone(&self.workspace, &error.to_string()))?;
+        }
         self.append(vec![Event::Waiting { requests }])?;
         self.write_state()?;
         Ok(Settled::Waiting)
@@ -504,7 +541,14 @@ enum Settled {
 }
 
 fn result(call: &Call, outcome: Outcome, text: String) -> Event {
-    Event::Result { call: call.id.clone(), tool: call.tool.clone(), outcome, text, blob: None, changes: Vec::new() }
+    Event::Result {
+        call: call.id.clone(),
+        tool: call.tool.clone(),
+        outcome,
+        text,
+        blob: None,
+        changes: Vec::new(),
+    }
 }
 
 fn request_of(call: &Call, planned: &Planned, drift: Vec<String>) -> Event {
@@ -525,6 +569,13 @@ fn object_of(call: &Call) -> String {
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
     let named = ["path", "command", "url"].iter().find_map(|name| arguments.get(name)?.as_str());
     named.map_or_else(|| call.tool.clone(), str::to_owned)
+}
+
+fn tool_host_gone(workspace: &Workspace, why: &str) -> StoreError {
+    StoreError::Foreign {
+        path: workspace.path().to_owned(),
+        what: format!("the tool host is unusable: {why}"),
+    }
 }
 
 fn failure(error: &ModelError, attempts: u32) -> String {

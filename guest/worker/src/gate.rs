@@ -15,7 +15,6 @@ use crate::workspace::Workspace;
 pub(crate) struct Planned {
     pub(crate) tool: &'static Tool,
     pub(crate) arguments: Value,
-    pub(crate) act: Act,
     pub(crate) judgement: Judgement,
 }
 
@@ -51,11 +50,11 @@ pub(crate) fn judge(
         Ok(act) => act,
         Err(why) => return Gate::Correct(format!("{why}. The schema is {}", (tool.schema)())),
     };
-    let judgement =
-        policy.decide(&Action { tool: tool.name, act: act.clone(), arguments: &arguments }, &record.grants.tools);
     let question = act == Act::Question;
+    let judgement = policy
+        .decide(&Action { tool: tool.name, act, arguments: &arguments }, &record.grants.tools);
     let verdict = judgement.verdict;
-    let planned = Planned { tool, arguments, act, judgement };
+    let planned = Planned { tool, arguments, judgement };
     match verdict {
         Verdict::Deny => Gate::Deny(planned.judgement),
         Verdict::Auto => Gate::Run(planned),

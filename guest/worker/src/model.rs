@@ -56,7 +56,9 @@ impl ModelError {
         match self {
             Self::Unreachable(_) | Self::Broken(_) | Self::Silent => true,
             Self::Status { status, .. } => matches!(status, 408 | 409 | 425 | 429 | 500..),
-            Self::Wire(error) => matches!(error, WireError::Truncated { .. } | WireError::NotJson { .. }),
+            Self::Wire(error) => {
+                matches!(error, WireError::Truncated { .. } | WireError::NotJson { .. })
+            }
             Self::TooLarge | Self::Client(_) => false,
         }
     }
@@ -66,7 +68,10 @@ impl ModelError {
 pub(crate) fn dialect_of(provider: Provider) -> Option<Dialect> {
     match provider {
         Provider::Openai => Some(Dialect::OpenAiChat),
-        Provider::OpenaiResponses | Provider::Anthropic | Provider::Ollama | Provider::OllamaGenerate => None,
+        Provider::OpenaiResponses
+        | Provider::Anthropic
+        | Provider::Ollama
+        | Provider::OllamaGenerate => None,
     }
 }
 
@@ -94,8 +99,9 @@ impl Model {
             .connect_timeout(limits::MODEL_CONNECT)
             .build()
             .map_err(|e| client(chain(&e)))?;
-        let dialect = dialect_of(model.provider)
-            .ok_or_else(|| client(format!("the {} dialect is not in this build", model.provider.as_str())))?;
+        let dialect = dialect_of(model.provider).ok_or_else(|| {
+            client(format!("the {} dialect is not in this build", model.provider.as_str()))
+        })?;
         let url = format!("http://127.0.0.1:{}{}", model.port, path_of(model.provider));
         Ok(Self { runtime, client: http, dialect, url, token })
     }
@@ -134,7 +140,9 @@ impl Model {
         }
         let mut parser = StreamParser::new(self.dialect);
         let mut length = 0;
-        while let Some(chunk) = quiet(response.chunk()).await?.map_err(|e| ModelError::Broken(chain(&e)))? {
+        while let Some(chunk) =
+            quiet(response.chunk()).await?.map_err(|e| ModelError::Broken(chain(&e)))?
+        {
             length += chunk.len();
             if length > limits::MODEL_ANSWER_BYTES {
                 return Err(ModelError::TooLarge);
@@ -146,7 +154,9 @@ impl Model {
 
     async fn read_all(&self, response: &mut reqwest::Response) -> Result<Vec<u8>, ModelError> {
         let mut body = Vec::new();
-        while let Some(chunk) = quiet(response.chunk()).await?.map_err(|e| ModelError::Broken(chain(&e)))? {
+        while let Some(chunk) =
+            quiet(response.chunk()).await?.map_err(|e| ModelError::Broken(chain(&e)))?
+        {
             body.extend_from_slice(&chunk);
             if body.len() > limits::MODEL_ANSWER_BYTES {
                 return Err(ModelError::TooLarge);
@@ -195,7 +205,12 @@ fn answer_of(response: Response, prompt_digest: String) -> Answer {
             Part::Text(text) => answer.text.push_str(&text.text),
             Part::Reasoning(reasoning) => answer.reasoning.push_str(&reasoning.text),
             Part::ToolCall(call) => {
-                answer.calls.push(Call { id: call.id, tool: call.name, arguments: call.arguments, raw: None });
+                answer.calls.push(Call {
+                    id: call.id,
+                    tool: call.name,
+                    arguments: call.arguments,
+                    raw: None,
+                });
             }
             Part::Image(_) | Part::ToolResult(_) | Part::Unknown(_) => {}
         }

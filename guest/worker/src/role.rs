@@ -74,7 +74,8 @@ struct Prepared {
 }
 
 fn prepare(path: &Path, record: &RunRecord) -> Result<Prepared, RoleError> {
-    let refused = |what: &str, error: &dyn std::fmt::Display| RoleError::Refused(format!("{what}: {error}"));
+    let refused =
+        |what: &str, error: &dyn std::fmt::Display| RoleError::Refused(format!("{what}: {error}"));
     let workspace_path = PathBuf::from(&record.workspace);
     let workspace = Workspace::open(&workspace_path)
         .map_err(|e| refused("workspace_unwritable", &format!("{}: {e}", record.workspace)))?;
@@ -85,7 +86,7 @@ fn prepare(path: &Path, record: &RunRecord) -> Result<Prepared, RoleError> {
         write: Vec::new(),
     };
     // One thread until confinement is complete: a layer covers one thread.
-    let host = ToolHost::fork(base).map_err(|e| refused("the tool host could not start", &e))?;
+    let host = ToolHost::fork(&base).map_err(|e| refused("the tool host could not start", &e))?;
     let applied = host.base().clone();
     let OpenedHalf { half, read, torn } = WorkerHalf::open(path)?;
     // Read after the fork, so that the tool host never holds it.
@@ -105,7 +106,15 @@ fn prepare(path: &Path, record: &RunRecord) -> Result<Prepared, RoleError> {
     let mut first: Vec<Event> = Vec::new();
     first.extend(torn.map(|torn| Event::TornTail { bytes: torn.bytes, kept_as: torn.kept_as }));
     first.push(Event::SecurityAttestation(Box::new(attest(record, &applied, &confinement))));
-    let parts = Parts { record: record.clone(), half, events: read.entries, workspace, host, model, policy };
+    let parts = Parts {
+        record: record.clone(),
+        half,
+        events: read.entries,
+        workspace,
+        host,
+        model,
+        policy,
+    };
     Ok(Prepared { driver: Driver::new(parts)?, first })
 }
 

@@ -2,6 +2,7 @@
 //! through it: paths are judged by component first, then opened beneath the
 //! descriptor by the kernel, so that neither `..` nor a link leads out.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,14 +17,14 @@ use crate::limits;
 
 /// An open workspace.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     dir: OwnedFd,
     path: PathBuf,
 }
 
 /// Why a path could not be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PathError {
+pub(crate) enum PathError {
     /// The kernel found that the path leads out, by `..` or by a link.
     #[error("{path} leads out of the workspace")]
     LeadsOut { path: String },
@@ -37,7 +38,7 @@ pub enum PathError {
 /// relative to the workspace, or the absolute path when it lies outside.
 ///
 /// A leading `~` is the agent's home, which is its workspace.
-pub fn place(workspace: &Path, path: &str) -> (Place, PathBuf) {
+pub(crate) fn place(workspace: &Path, path: &str) -> (Place, PathBuf) {
     let path = match path.strip_prefix('~') {
         Some("") => Path::new("."),
         Some(rest) if rest.starts_with('/') => Path::new(rest.trim_start_matches('/')),
@@ -68,62 +69,57 @@ fn normalized(path: &Path) -> PathBuf {
 
 impl Workspace {
     /// Opens the workspace directory.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { dir: beneath::open_dir(path)?, path: path.to_owned() })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
     /// See [`place`].
-    pub fn place(&self, path: &str) -> (Place, PathBuf) {
+    pub(crate) fn place(&self, path: &str) -> (Place, PathBuf) {
         place(&self.path, path)
     }
 
     /// Opens a regular file for reading.
-    pub fn open_file(&self, relative: &Path) -> Result<File, PathError> {
+    pub(crate) fn open_file(&self, relative: &Path) -> Result<File, PathError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = self.openat(self.fd(), relative, flags, 0)?;
+        let file = self.openat(relative, flags)?;
         let stat = fs::fstat(&file).map_err(|e| failed(relative, e))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(File::from(file)),
-            FileType::Directory => Err(unfit(relative, "is a directory; use list_dir")),
-            _ => Err(unfit(relative, "is no regular file")),
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::RegularFile {
+            Ok(File::from(file))
+        } else if kind == FileType::Directory {
+            Err(unfit(relative, "is a directory; use list_dir"))
+        } else {
+            Err(unfit(relative, "is no regular file"))
         }
     }
 
     /// Reads a whole regular file under the ceiling.
-    pub fn read(&self, relative: &Path) -> Result<Vec<u8>, PathError> {
+    pub(crate) fn read(&self, relative: &Path) -> Result<Vec<u8>, PathError> {
         let file = self.open_file(relative)?;
-        beneath::read_all(&file, limits::FILE_BYTES).map_err(|source| PathError::Io { path: shown(relative), source })
+        beneath::read_all(&file, limits::FILE_BYTES)
+            .map_err(|source| PathError::Io { path: shown(relative), source })
     }
 
     /// Opens a directory.
-    pub fn open_dir(&self, relative: &Path) -> Result<OwnedFd, PathError> {
-        self.openat(self.fd(), relative, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, 0)
+    pub(crate) fn open_dir(&self, relative: &Path) -> Result<OwnedFd, PathError> {
+        self.openat(relative, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
     /// Replaces or creates a file: temporary file beside it, then rename, so
     /// that no reader sees half of it. Missing directories are created; the
     /// mode of a file that was there is kept.
-    pub fn replace(&self, relative: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    pub(crate) fn replace(&self, relative: &Path, bytes: &[u8]) -> Result<(), PathError> {
         let name = relative.file_name().ok_or_else(|| unfit(relative, "names no file"))?;
         let parent = self.create_dirs(relative.parent().unwrap_or(Path::new(".")))?;
-        let mode = match fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => stat.st_mode & 0o777,
-                FileType::Symlink => return Err(unfit(relative, "is a symbolic link; write to what it points to")),
-                FileType::Directory => return Err(unfit(relative, "is a directory")),
-                _ => return Err(unfit(relative, "is no regular file")),
-            },
-            Err(Errno::NOENT) => 0o664,
-            Err(error) => return Err(failed(relative, error)),
-        };
+        let mode = mode_to_keep(parent.as_fd(), relative, name)?;
         let temporary = format!(".sentinel-{}.new", std::process::id());
         let written = write_new(parent.as_fd(), &temporary, bytes, mode)
             .and_then(|()| Ok(fs::renameat(&parent, &temporary, &parent, name)?));
@@ -138,7 +134,7 @@ impl Workspace {
     fn create_dirs(&self, relative: &Path) -> Result<OwnedFd, PathError> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let mut walked = PathBuf::from(".");
-        let mut dir = self.openat(self.fd(), Path::new("."), flags, 0)?;
+        let mut dir = self.openat(Path::new("."), flags)?;
         for component in relative.components().filter(|c| matches!(c, Component::Normal(_))) {
             walked.push(component);
             match fs::mkdirat(&dir, component.as_os_str(), Mode::from_raw_mode(0o775)) {
@@ -147,13 +143,13 @@ impl Workspace {
             }
             // From the workspace again, so that a link inside it is followed
             // and one that leads out is found.
-            dir = self.openat(self.fd(), &walked, flags, 0)?;
+            dir = self.openat(&walked, flags)?;
         }
         Ok(dir)
     }
 
-    fn openat(&self, dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> Result<OwnedFd, PathError> {
-        fs::openat2(dir, path, flags, Mode::from_raw_mode(mode), INSIDE).map_err(|errno| match errno {
+    fn openat(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, PathError> {
+        fs::openat2(&self.dir, path, flags, Mode::empty(), INSIDE).map_err(|errno| match errno {
             // What RESOLVE_BENEATH answers when a component would leave.
             Errno::XDEV => PathError::LeadsOut { path: shown(path) },
             other => failed(path, other),
@@ -161,8 +157,26 @@ impl Workspace {
     }
 }
 
+/// The mode of a regular file that is there, or the one of a new file.
+fn mode_to_keep(parent: BorrowedFd<'_>, path: &Path, name: &OsStr) -> Result<u32, PathError> {
+    let stat = match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(0o664),
+        Err(error) => return Err(failed(path, error)),
+    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::RegularFile {
+        Ok(stat.st_mode & 0o777)
+    } else if kind == FileType::Symlink {
+        Err(unfit(path, "is a symbolic link; write to what it points to"))
+    } else {
+        Err(unfit(path, "is no regular file"))
+    }
+}
+
 fn write_new(dir: BorrowedFd<'_>, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(fs::openat(dir, name, flags, Mode::from_raw_mode(mode))?);
     io::Write::write_all(&mut file, bytes)?;
     file.sync_all()
@@ -226,7 +240,11 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let ws = Workspace::open(temp.path()).unwrap();
         ws.replace(Path::new("run.sh"), b"x").unwrap();
-        std::fs::set_permissions(temp.path().join("run.sh"), std::fs::Permissions::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(
+            temp.path().join("run.sh"),
+            std::fs::Permissions::from_mode(0o750),
+        )
+        .unwrap();
         ws.replace(Path::new("run.sh"), b"y").unwrap();
         let mode = std::fs::metadata(temp.path().join("run.sh")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o750);

@@ -57,10 +57,18 @@ fn run_command(context: &mut Context<'_>, value: &Value) -> Result<Output, ToolE
         .timeout_seconds
         .map_or(limits::TOOL_DEADLINE, Duration::from_secs)
         .min(limits::TOOL_DEADLINE_MAX);
-    let argv = ["/bin/sh", "-c"].iter().map(OsString::from).chain([OsString::from(command.command)]).collect();
+    let argv = ["/bin/sh", "-c"]
+        .iter()
+        .map(OsString::from)
+        .chain([OsString::from(command.command)])
+        .collect();
     let outcome = context.child(Program::Argv(argv), Vec::new(), Some(deadline), true)?;
     let text = render(&outcome, deadline);
-    if outcome.ended_by == crate::host::EndedBy::Itself { Ok(text.into()) } else { Err(ToolError::Failed(text)) }
+    if outcome.ended_by == crate::host::EndedBy::Itself {
+        Ok(text.into())
+    } else {
+        Err(ToolError::Failed(text))
+    }
 }
 
 /// What the model sees of a command: how it ended, then both outputs.
@@ -73,11 +81,17 @@ fn render(outcome: &ChildOutcome, deadline: Duration) -> String {
         text = format!("error: {why} ({text})");
     }
     if outcome.survivors_killed > 0 {
-        text.push_str(&format!("; {} background process(es) were ended with it", outcome.survivors_killed));
+        text.push_str(&format!(
+            "; {} background process(es) were ended with it",
+            outcome.survivors_killed
+        ));
     }
     for (name, bytes) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
         if !bytes.is_empty() {
-            text.push_str(&format!("\n--- {name}\n{}", String::from_utf8_lossy(bytes).trim_end_matches('\n')));
+            text.push_str(&format!(
+                "\n--- {name}\n{}",
+                String::from_utf8_lossy(bytes).trim_end_matches('\n')
+            ));
         }
     }
     text

@@ -29,7 +29,10 @@ fn parse(url: &str) -> Result<Url, String> {
 
 pub(super) fn run_fetch(request: &[u8]) -> Result<String, String> {
     let url = parse(std::str::from_utf8(request).map_err(|e| e.to_string())?.trim())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
     runtime.block_on(get(url))
 }
 
@@ -45,7 +48,8 @@ async fn get(url: Url) -> Result<String, String> {
     let mut response = client.get(url).send().await.map_err(|e| chain(&e))?;
     let status = response.status();
     if status.is_redirection() {
-        let to = response.headers().get("location").and_then(|v| v.to_str().ok()).unwrap_or("nowhere");
+        let to =
+            response.headers().get("location").and_then(|v| v.to_str().ok()).unwrap_or("nowhere");
         return Ok(format!("{status}: redirects to {to}; fetch that URL if you want it"));
     }
     let mut body = Vec::new();

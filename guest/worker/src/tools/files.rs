@@ -149,7 +149,10 @@ fn write_file(context: &mut Context<'_>, value: &Value) -> Result<Output, ToolEr
     let (_, path) = context.workspace.place(&write.path);
     let change = replace(context, &path, write.content.as_bytes())?;
     let verb = if change.before.is_some() { "replaced" } else { "created" };
-    Ok(Output { text: format!("{verb} {} ({} bytes)", change.path, write.content.len()), changes: vec![change] })
+    Ok(Output {
+        text: format!("{verb} {} ({} bytes)", change.path, write.content.len()),
+        changes: vec![change],
+    })
 }
 
 fn edit_file(context: &mut Context<'_>, value: &Value) -> Result<Output, ToolError> {
@@ -163,17 +166,28 @@ fn edit_file(context: &mut Context<'_>, value: &Value) -> Result<Output, ToolErr
     let Ok(text) = String::from_utf8(bytes) else { return fail("it is no text".to_owned()) };
     let found = text.matches(&edit.old).count();
     match found {
-        0 => return fail("`old` does not occur; read the file again and copy the text exactly".to_owned()),
+        0 => {
+            return fail(
+                "`old` does not occur; read the file again and copy the text exactly".to_owned(),
+            );
+        }
         1 => {}
         _ if edit.all => {}
         _ => return fail(format!("`old` occurs {found} times; add lines around it, or set `all`")),
     }
     let change = replace(context, &path, text.replace(&edit.old, &edit.new).as_bytes())?;
-    Ok(Output { text: format!("replaced {found} occurrence(s) in {}", change.path), changes: vec![change] })
+    Ok(Output {
+        text: format!("replaced {found} occurrence(s) in {}", change.path),
+        changes: vec![change],
+    })
 }
 
 /// Keeps what was there, then writes.
-fn replace(context: &mut Context<'_>, path: &std::path::Path, bytes: &[u8]) -> Result<Change, ToolError> {
+fn replace(
+    context: &mut Context<'_>,
+    path: &std::path::Path,
+    bytes: &[u8],
+) -> Result<Change, ToolError> {
     let before = match context.workspace.read(path) {
         Ok(before) => Some(context.half.put_blob(&before)?),
         Err(PathError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
@@ -202,7 +216,10 @@ fn list_dir(context: &mut Context<'_>, value: &Value) -> Result<Output, ToolErro
 }
 
 fn rows_of(workspace: &Workspace, path: &std::path::Path) -> Result<Vec<String>, PathError> {
-    let io = |source: std::io::Error| PathError::Io { path: path.to_string_lossy().into_owned(), source };
+    let io = |source: std::io::Error| PathError::Io {
+        path: path.to_string_lossy().into_owned(),
+        source,
+    };
     let dir = workspace.open_dir(path)?;
     let mut rows = Vec::new();
     for entry in rustix::fs::Dir::read_from(&dir).map_err(|e| io(e.into()))? {
@@ -211,12 +228,17 @@ fn rows_of(workspace: &Workspace, path: &std::path::Path) -> Result<Vec<String>,
         if name == "." || name == ".." {
             continue;
         }
-        let stat = rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).map_err(|e| io(e.into()))?;
-        rows.push(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => format!("{name}/"),
-            FileType::Symlink => format!("{name} -> (link)"),
-            FileType::RegularFile => format!("{name} ({} bytes)", stat.st_size),
-            _ => format!("{name} (special)"),
+        let stat = rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| io(e.into()))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        rows.push(if kind == FileType::Directory {
+            format!("{name}/")
+        } else if kind == FileType::Symlink {
+            format!("{name} -> (link)")
+        } else if kind == FileType::RegularFile {
+            format!("{name} ({} bytes)", stat.st_size)
+        } else {
+            format!("{name} (special)")
         });
     }
     rows.sort();
@@ -224,7 +246,11 @@ fn rows_of(workspace: &Workspace, path: &std::path::Path) -> Result<Vec<String>,
 }
 
 fn list_outside(context: &mut Context<'_>, path: &std::path::Path) -> Result<Output, ToolError> {
-    let argv = ["ls", "-1Ap", "--"].iter().map(OsString::from).chain([path.as_os_str().to_owned()]).collect();
+    let argv = ["ls", "-1Ap", "--"]
+        .iter()
+        .map(OsString::from)
+        .chain([path.as_os_str().to_owned()])
+        .collect();
     let outcome = context.child(Program::Argv(argv), Vec::new(), None, false)?;
     let text = if outcome.exit == Exit::Code(0) { outcome.stdout } else { outcome.stderr };
     let text = String::from_utf8_lossy(&text).into_owned();

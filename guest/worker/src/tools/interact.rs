@@ -16,7 +16,9 @@ pub(super) const ASK_USER: Tool = Tool {
     reads_only: true,
     act: |_, v| arguments::<Ask>(v).map(|_| Act::Question),
     // Reached only when a rule lets questions pass without a person.
-    run: |_, _| Err(ToolError::Failed("nobody is there to answer; decide yourself and say so".to_owned())),
+    run: |_, _| {
+        Err(ToolError::Failed("nobody is there to answer; decide yourself and say so".to_owned()))
+    },
 };
 
 pub(super) const TODO: Tool = Tool {

@@ -125,7 +125,9 @@ impl Context<'_> {
                 alternatives: vec!["use a path in the workspace".to_owned()],
                 request_id: self.call.to_owned(),
             })),
-            error @ (PathError::Unfit { .. } | PathError::Io { .. }) => ToolError::Failed(error.to_string()),
+            error @ (PathError::Unfit { .. } | PathError::Io { .. }) => {
+                ToolError::Failed(error.to_string())
+            }
         }
     }
 
@@ -174,8 +176,12 @@ pub(crate) fn ended_early(ended_by: EndedBy, deadline: std::time::Duration) -> O
             "it was stopped after {} bytes of output; what follows is not all of it",
             limits::TOOL_OUTPUT_BYTES
         )),
-        EndedBy::CpuCeiling => Some(format!("it was stopped after {} CPU seconds", limits::TOOL_CPU_SECONDS)),
-        EndedBy::ProcessCeiling => Some(format!("it was stopped at {} processes", limits::TOOL_PROCESSES)),
+        EndedBy::CpuCeiling => {
+            Some(format!("it was stopped after {} CPU seconds", limits::TOOL_CPU_SECONDS))
+        }
+        EndedBy::ProcessCeiling => {
+            Some(format!("it was stopped at {} processes", limits::TOOL_PROCESSES))
+        }
         EndedBy::Cancelled => Some("it was stopped because the run was cancelled".to_owned()),
     }
 }

@@ -98,12 +98,15 @@ fn run_glob(glob: &Glob) -> Result<String, String> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_some_and(|t| t.is_file()))
         .map(|entry| shown(entry.path()))
-        .filter(|path| matcher.is_match(path) || Path::new(path).file_name().is_some_and(|n| matcher.is_match(n)))
+        .filter(|path| {
+            matcher.is_match(path)
+                || Path::new(path).file_name().is_some_and(|n| matcher.is_match(n))
+        })
         .take(limits::LIST_ENTRIES + 1)
         .collect();
     let more = rows.len() > limits::LIST_ENTRIES;
     rows.truncate(limits::LIST_ENTRIES);
-    Ok(finish(rows, more, "no file matches"))
+    Ok(finish(&rows, more, "no file matches"))
 }
 
 fn run_search(search: &Search) -> Result<String, String> {
@@ -138,21 +141,24 @@ fn run_search(search: &Search) -> Result<String, String> {
     }
     let more = rows.len() > limits::SEARCH_MATCHES;
     rows.truncate(limits::SEARCH_MATCHES);
-    Ok(finish(rows, more, "no match"))
+    Ok(finish(&rows, more, "no match"))
 }
 
 fn cut(text: &str) -> String {
     if text.len() <= limits::SEARCH_LINE_BYTES {
         return text.to_owned();
     }
-    let end = (0..=limits::SEARCH_LINE_BYTES).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    let end =
+        (0..=limits::SEARCH_LINE_BYTES).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
     format!("{}… [{} more bytes]", text.get(..end).unwrap_or_default(), text.len() - end)
 }
 
-fn finish(rows: Vec<String>, more: bool, none: &str) -> String {
+fn finish(rows: &[String], more: bool, none: &str) -> String {
     match (rows.is_empty(), more) {
         (true, _) => none.to_owned(),
         (false, false) => rows.join("\n"),
-        (false, true) => format!("{}\n[there are more; narrow the pattern or the path]", rows.join("\n")),
+        (false, true) => {
+            format!("{}\n[there are more; narrow the pattern or the path]", rows.join("\n"))
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use domain::action::{Act, Place};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Context, Output, Tool, ToolError, arguments, parsed, roles};
 use crate::host::Program;
@@ -64,9 +64,16 @@ pub(super) struct Search {
     pub(super) ignore_case: bool,
 }
 
-fn run_role(context: &mut Context<'_>, role: &str, path: &str, request: &impl Serialize) -> Result<Output, ToolError> {
+fn run_role(
+    context: &mut Context<'_>,
+    role: &str,
+    path: &str,
+    request: &impl Serialize,
+) -> Result<Output, ToolError> {
     if context.workspace.place(path).0 == Place::Outside {
-        return Err(ToolError::Failed(format!("{path} is outside the workspace; search only looks inside")));
+        return Err(ToolError::Failed(format!(
+            "{path} is outside the workspace; search only looks inside"
+        )));
     }
     let stdin = serde_json::to_vec(request).map_err(|e| ToolError::Failed(e.to_string()))?;
     let outcome = context.child(Program::Role { role: role.to_owned() }, stdin, None, false)?;
