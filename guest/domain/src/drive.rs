@@ -52,6 +52,9 @@ pub struct Drive {
     pub seq: u64,
     pub step: u32,
     pub tool_calls: u32,
+    /// Entries that moved the run on: a worker that dies again and again
+    /// without adding one is in a crash loop.
+    pub progress: u64,
     /// Highest control entry that is part of the conversation.
     pub consumed: u64,
     /// Calls of the latest assistant turn, in order.
@@ -90,6 +93,15 @@ impl Drive {
     pub fn apply(&mut self, entry: &Entry<Event>) {
         self.seq = entry.seq;
         let at = entry.at.0;
+        if !matches!(
+            entry.body,
+            Event::Consumed { .. }
+                | Event::SecurityAttestation(_)
+                | Event::TornTail { .. }
+                | Event::ModelError { .. }
+        ) {
+            self.progress += 1;
+        }
         match &entry.body {
             Event::Consumed { control_seq } => {
                 self.consumed = *control_seq;

@@ -103,6 +103,23 @@ impl RunDir {
         self.write_json(ATTESTATION_FILE, observed)
     }
 
+    /// Removed before a launch: a worker starts no tool until the next one is
+    /// there.
+    pub fn remove_attestation(&self) -> Result<(), StoreError> {
+        self.remove(ATTESTATION_FILE)
+    }
+
+    /// The open control log, for following it.
+    pub fn open_control_for_reading(&self) -> Result<Option<File>, StoreError> {
+        let expect = Expect { uid: None, limit: limits::CONTROL_LOG_BYTES };
+        open_optional(self.dir.as_fd(), &self.path, CONTROL_LOG, expect)
+    }
+
+    /// The directory itself, for watching it.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
     /// `attestation.json` as it stands, for showing.
     pub fn attestation(&self) -> Result<serde_json::Value, StoreError> {
         read_json(self.dir.as_fd(), &self.path, ATTESTATION_FILE, "an attestation")
@@ -111,6 +128,18 @@ impl RunDir {
     /// The bearer for this launch.
     pub fn write_token(&self, token: &str) -> Result<(), StoreError> {
         self.put(TOKEN_FILE, token.as_bytes())
+    }
+
+    /// The bearer of the present launch; `None` when there is none.
+    pub fn token(&self) -> Result<Option<String>, StoreError> {
+        let expect = Expect { uid: None, limit: 1024 };
+        let Some(file) = open_optional(self.dir.as_fd(), &self.path, TOKEN_FILE, expect)? else {
+            return Ok(None);
+        };
+        let path = self.path.join(TOKEN_FILE);
+        let io = |source| StoreError::Io { act: "read", path: path.clone(), source };
+        let bytes = beneath::read_all(&file, expect.limit).map_err(io)?;
+        Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     pub fn remove_token(&self) -> Result<(), StoreError> {

@@ -203,7 +203,7 @@ mod tests {
         conversation.event(&result("b"));
         let roles: Vec<Role> = conversation.messages.iter().map(|m| m.role).collect();
         assert_eq!(roles, [Role::Assistant, Role::Tool, Role::Tool, Role::User]);
-        assert_eq!(conversation.messages[3].text(), "ana: hi");
+        assert_eq!(conversation.messages[3].parts[0].as_text(), Some("ana: hi"));
         assert!(conversation.awaits_model());
     }
 }
