@@ -1,0 +1,110 @@
+//! The dialects and the way into and out of each.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::response::provider_error;
+use crate::stream::{Reader, Writer};
+use crate::{ProviderError, Request, Response, WireError, anthropic, json, openai_chat};
+
+/// A provider's wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI `POST /v1/chat/completions` and the many servers that speak it.
+    OpenAiChat,
+    /// Anthropic `POST /v1/messages`.
+    AnthropicMessages,
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::OpenAiChat => "OpenAI chat",
+            Self::AnthropicMessages => "Anthropic",
+        })
+    }
+}
+
+impl Dialect {
+    /// Streams are one JSON document a line rather than server-sent events.
+    pub fn is_ndjson(self) -> bool {
+        match self {
+            Self::OpenAiChat | Self::AnthropicMessages => false,
+        }
+    }
+
+    pub(crate) fn reader(self) -> Box<dyn Reader> {
+        match self {
+            Self::OpenAiChat => Box::new(openai_chat::stream::Reader::default()),
+            Self::AnthropicMessages => Box::new(anthropic::reader::Reader::default()),
+        }
+    }
+
+    pub(crate) fn writer(self) -> Box<dyn Writer> {
+        match self {
+            Self::OpenAiChat => Box::new(openai_chat::stream::Writer::default()),
+            Self::AnthropicMessages => Box::new(anthropic::writer::Writer::default()),
+        }
+    }
+}
+
+/// Reads a request body.
+pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError> {
+    let map = json::read_object(dialect, body)?;
+    match dialect {
+        Dialect::OpenAiChat => openai_chat::request::parse(map),
+        Dialect::AnthropicMessages => anthropic::request::parse(map),
+    }
+}
+
+/// Writes a request as JSON.
+pub fn render_request_value(dialect: Dialect, request: &Request) -> Value {
+    match dialect {
+        Dialect::OpenAiChat => openai_chat::request::render(request),
+        Dialect::AnthropicMessages => anthropic::request::render(request),
+    }
+}
+
+/// Writes a request body.
+pub fn render_request(dialect: Dialect, request: &Request) -> Vec<u8> {
+    render_request_value(dialect, request).to_string().into_bytes()
+}
+
+/// Reads a whole, unstreamed answer. A body that is the provider's error becomes [`WireError::Provider`].
+pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireError> {
+    let map = json::read_object(dialect, body)?;
+    if let Some(error) = error_of(&map) {
+        return Err(WireError::Provider { dialect, error });
+    }
+    match dialect {
+        Dialect::OpenAiChat => openai_chat::response::parse(map),
+        Dialect::AnthropicMessages => anthropic::response::parse(map),
+    }
+}
+
+/// Writes a whole answer as JSON.
+pub fn render_response_value(dialect: Dialect, response: &Response) -> Value {
+    match dialect {
+        Dialect::OpenAiChat => openai_chat::response::render(response),
+        Dialect::AnthropicMessages => anthropic::response::render(response),
+    }
+}
+
+/// Writes a whole answer.
+pub fn render_response(dialect: Dialect, response: &Response) -> Vec<u8> {
+    render_response_value(dialect, response).to_string().into_bytes()
+}
+
+/// Writes an error body as the dialect's clients expect it.
+pub fn render_error(dialect: Dialect, error: &ProviderError) -> Value {
+    match dialect {
+        Dialect::OpenAiChat => openai_chat::error(error),
+        Dialect::AnthropicMessages => anthropic::error(error),
+    }
+}
+
+/// The provider's error when a body or an event is one.
+pub(crate) fn error_of(map: &Map<String, Value>) -> Option<ProviderError> {
+    map.get("error").filter(|error| !error.is_null()).map(provider_error)
+}
