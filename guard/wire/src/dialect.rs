@@ -5,20 +5,47 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::response::provider_error;
-use crate::{ProviderError, Request, Response, WireError, json, openai_chat};
+use crate::stream::{Reader, Writer};
+use crate::{ProviderError, Request, Response, WireError, anthropic, json, openai_chat};
 
 /// A provider's wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// OpenAI `POST /v1/chat/completions` and the many servers that speak it.
     OpenAiChat,
+    /// Anthropic `POST /v1/messages`.
+    AnthropicMessages,
 }
 
 impl fmt::Display for Dialect {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::OpenAiChat => "OpenAI chat",
+            Self::AnthropicMessages => "Anthropic",
         })
+    }
+}
+
+impl Dialect {
+    /// Streams are one JSON document a line rather than server-sent events.
+    pub fn is_ndjson(self) -> bool {
+        match self {
+            Self::OpenAiChat | Self::AnthropicMessages => false,
+        }
+    }
+
+    pub(crate) fn reader(self) -> Box<dyn Reader> {
+        match self {
+            Self::OpenAiChat => Box::new(openai_chat::stream::Reader::default()),
+            Self::AnthropicMessages => Box::new(anthropic::reader::Reader::default()),
+        }
+    }
+
+    pub(crate) fn writer(self) -> Box<dyn Writer> {
+        match self {
+            Self::OpenAiChat => Box::new(openai_chat::stream::Writer::default()),
+            Self::AnthropicMessages => Box::new(anthropic::writer::Writer::default()),
+        }
     }
 }
 
@@ -27,6 +54,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
     let map = json::read_object(dialect, body)?;
     match dialect {
         Dialect::OpenAiChat => openai_chat::request::parse(map),
+        Dialect::AnthropicMessages => anthropic::request::parse(map),
     }
 }
 
@@ -34,6 +62,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
 pub fn render_request_value(dialect: Dialect, request: &Request) -> Value {
     match dialect {
         Dialect::OpenAiChat => openai_chat::request::render(request),
+        Dialect::AnthropicMessages => anthropic::request::render(request),
     }
 }
 
@@ -50,6 +79,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
     }
     match dialect {
         Dialect::OpenAiChat => openai_chat::response::parse(map),
+        Dialect::AnthropicMessages => anthropic::response::parse(map),
     }
 }
 
@@ -57,6 +87,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
 pub fn render_response_value(dialect: Dialect, response: &Response) -> Value {
     match dialect {
         Dialect::OpenAiChat => openai_chat::response::render(response),
+        Dialect::AnthropicMessages => anthropic::response::render(response),
     }
 }
 
@@ -69,6 +100,7 @@ pub fn render_response(dialect: Dialect, response: &Response) -> Vec<u8> {
 pub fn render_error(dialect: Dialect, error: &ProviderError) -> Value {
     match dialect {
         Dialect::OpenAiChat => openai_chat::error(error),
+        Dialect::AnthropicMessages => anthropic::error(error),
     }
 }
 

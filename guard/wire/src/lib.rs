@@ -12,6 +12,7 @@
 //! A field that is known but has an unexpected shape stays in the node's [`Extra`] untouched;
 //! only what the conversation cannot be understood without (`model`, `messages`, `role`) is an error.
 
+mod anthropic;
 mod conversation;
 mod dialect;
 mod error;

@@ -238,7 +238,7 @@ fn render_result(message: &Message, result: &ToolResult) -> Value {
     } else {
         map.insert("content".to_owned(), json!(result.text()));
     }
-    if of_this { finish(map, &message.extra) } else { Value::Object(map) }
+    Value::Object(if of_this { message.extra.under(DIALECT, map) } else { map })
 }
 
 /// Writes an answer's message. Clients expect its content as one string, never a list.
@@ -303,17 +303,7 @@ fn render_spoken(role: Role, extra: &Extra, parts: &[&Part]) -> Value {
         let nothing = if map.contains_key("tool_calls") { Value::Null } else { json!("") };
         map.insert("content".to_owned(), nothing);
     }
-    finish(map, extra)
-}
-
-/// Lays the canonical fields over the node's own.
-fn finish(map: Map<String, Value>, extra: &Extra) -> Value {
-    let mut whole = extra.fields_for(DIALECT);
-    if whole.is_empty() {
-        return Value::Object(map);
-    }
-    whole.extend(map);
-    Value::Object(whole)
+    Value::Object(extra.under(DIALECT, map))
 }
 
 /// Thinking goes back only to servers that sent it in this dialect: OpenAI itself refuses the field.

@@ -8,7 +8,7 @@ use crate::conversation::{Request, Tool, ToolChoice, ToolSpec, Unknown, turns};
 use crate::extra::{Extra, Form};
 use crate::json::{
     put_rest, take_array, take_bool, take_count, take_exact, take_number, take_object, take_string,
-    take_strings,
+    take_strings, take_true,
 };
 
 pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Request, WireError> {
@@ -53,11 +53,6 @@ pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Request, WireError> {
         stop,
         extra: Extra::rest(DIALECT, form, map),
     })
-}
-
-/// Takes a flag whose default is `false`; a spelled-out default stays, so that it is written again.
-fn take_true(map: &mut Map<String, Value>, field: &str) -> bool {
-    map.get(field) == Some(&Value::Bool(true)) && take_bool(map, field).is_some()
 }
 
 fn take_tools(map: &mut Map<String, Value>) -> Vec<Tool> {

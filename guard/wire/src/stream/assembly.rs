@@ -61,10 +61,13 @@ impl Assembly {
                     call.arguments.push_str(fragment);
                 }
             }
-            StreamEvent::Field { owner, name, value } => {
+            StreamEvent::Field { dialect, owner, name, value } => {
                 self.count(name.len() + value.to_string().len())?;
-                let dialect = self.dialect;
-                self.extra(*owner)?.merge(dialect, name, value.clone());
+                self.extra(*owner)?.merge(*dialect, name, value.clone());
+            }
+            StreamEvent::UnknownPart { at, unknown } => {
+                self.count(unknown.value.to_string().len())?;
+                self.part(*at, Part::Unknown(unknown.clone()))?;
             }
             StreamEvent::Finished { choice, stop } => {
                 self.choice(*choice)?.stop = Some(stop.clone());

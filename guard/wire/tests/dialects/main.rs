@@ -1,0 +1,7 @@
+//! Every dialect in both directions, written from the vendors' published schemas.
+
+#![cfg(test)]
+
+mod anthropic;
+mod check;
+mod openai_chat;
