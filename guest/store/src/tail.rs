@@ -40,7 +40,11 @@ impl<T: DeserializeOwned> Tail<T> {
                 Ok(Line::Known(entry)) => entries.push(entry),
                 Ok(Line::Unknown { .. }) => {}
                 Err(source) => {
-                    return Err(StoreError::DamagedLine { path: path.to_owned(), line: self.seq + 1, source });
+                    return Err(StoreError::DamagedLine {
+                        path: path.to_owned(),
+                        line: self.seq + 1,
+                        source,
+                    });
                 }
             }
             self.seq += 1;

@@ -45,8 +45,12 @@ pub(crate) fn build_card(
     let workspace = beneath::open_dir(Path::new(&record.workspace))
         .map_err(|source| CardError::Workspace { path: record.workspace.clone(), source })?;
     let generation = dir.policy().ok().flatten().map_or(0, |policy| policy.generation);
-    let files =
-        store::facts::named_files(workspace.as_fd(), Path::new(&record.workspace), &call.tool, &arguments);
+    let files = store::facts::named_files(
+        workspace.as_fd(),
+        Path::new(&record.workspace),
+        &call.tool,
+        &arguments,
+    );
     let binding = bind(&Facts {
         tool: &call.tool,
         arguments: &arguments,

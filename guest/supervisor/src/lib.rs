@@ -5,6 +5,7 @@
 //!
 //! One thread, [`core`], owns all runs; everybody else sends it messages.
 
+mod accounts;
 mod cards;
 mod core;
 mod follow;

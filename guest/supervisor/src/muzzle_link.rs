@@ -37,6 +37,16 @@ fn key_of(model: &ModelRecord) -> (String, String) {
     (family.to_owned(), model.base_url.clone())
 }
 
+fn name_of(key: &(String, String)) -> String {
+    let digest = domain::approval::sha256_hex(key.1.as_bytes());
+    format!("{}-{}", key.0, digest.get(..8).unwrap_or_default())
+}
+
+/// The name of the listener a model is reached through.
+pub(crate) fn listener_name(model: &ModelRecord) -> String {
+    name_of(&key_of(model))
+}
+
 impl MuzzleLink {
     pub(crate) fn new(socket: &Path, runtime: Handle, any_port: bool) -> Self {
         Self {
@@ -56,8 +66,11 @@ impl MuzzleLink {
         match self.runtime.block_on(self.client.put_config(&config)) {
             Ok(status) => {
                 self.running = true;
-                self.listeners =
-                    status.listeners.iter().map(|l| format!("{} -> {} on port {}", l.name, l.upstream, l.port)).collect();
+                self.listeners = status
+                    .listeners
+                    .iter()
+                    .map(|l| format!("{} -> {} on port {}", l.name, l.upstream, l.port))
+                    .collect();
                 let found = keys.iter().zip(&config.listeners).filter_map(|(key, listener)| {
                     let port = status.listeners.iter().find(|l| l.name == listener.name)?.port;
                     Some((key.clone(), port))
@@ -66,7 +79,8 @@ impl MuzzleLink {
                 Ok(())
             }
             Err(error) => {
-                self.running = !matches!(error, AdminError::Connect { .. } | AdminError::Timeout { .. });
+                self.running =
+                    !matches!(error, AdminError::Connect { .. } | AdminError::Timeout { .. });
                 Err(error)
             }
         }
@@ -74,8 +88,13 @@ impl MuzzleLink {
 
     /// Ports once given stay: a live worker may dial only the one it knows.
     fn plan(&self, keys: &std::collections::BTreeSet<(String, String)>) -> Config {
-        let mut config = Config { version: muzzle::config::VERSION, upstreams: Vec::new(), listeners: Vec::new() };
-        let mut taken: Vec<u16> = keys.iter().filter_map(|key| self.ports.get(key).copied()).collect();
+        let mut config = Config {
+            version: muzzle::config::VERSION,
+            upstreams: Vec::new(),
+            listeners: Vec::new(),
+        };
+        let mut taken: Vec<u16> =
+            keys.iter().filter_map(|key| self.ports.get(key).copied()).collect();
         for key in keys {
             let port = match self.ports.get(key) {
                 // Said the same way again, or Muzzle would take it for a new listener.
@@ -87,13 +106,15 @@ impl MuzzleLink {
                         "openai" => 8791,
                         _ => 8792,
                     };
-                    let free = std::iter::once(known).chain(FURTHER_PORTS..).find(|p| !taken.contains(p));
+                    let free = std::iter::once(known)
+                        .chain(FURTHER_PORTS..=u16::MAX)
+                        .find(|p| !taken.contains(p));
                     let port = free.unwrap_or(0);
                     taken.push(port);
                     port
                 }
             };
-            let name = format!("{}-{}", key.0, &domain::approval::sha256_hex(key.1.as_bytes()).get(..8).unwrap_or_default());
+            let name = name_of(key);
             config.upstreams.push(Upstream::keyless(&name, &key.0, &key.1));
             config.listeners.push(Listener {
                 name: name.clone(),
@@ -117,7 +138,9 @@ impl MuzzleLink {
 
     /// A bearer that is not known any more is as good as revoked.
     pub(crate) fn revoke(&self, token: &str) {
-        if let Err(error) = self.runtime.block_on(self.client.revoke(TokenDigest::of(token.as_bytes()))) {
+        if let Err(error) =
+            self.runtime.block_on(self.client.revoke(TokenDigest::of(token.as_bytes())))
+        {
             tracing::warn!(%error, "a run's bearer could not be revoked; it ends with Muzzle's process");
         }
     }
@@ -127,5 +150,5 @@ impl MuzzleLink {
 pub(crate) fn mint_token() -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(domain::approval::hex(&bytes))
 }

@@ -12,14 +12,22 @@ pub(crate) fn landlock_abi() -> u32 {
 }
 
 /// Every control that is not active, with what that means and what to do.
-pub(crate) fn missing_controls(config: &Config, boundary: Boundary, abi: u32, muzzle_running: bool) -> Vec<Finding> {
+pub(crate) fn missing_controls(
+    config: &Config,
+    boundary: Boundary,
+    abi: u32,
+    muzzle_running: bool,
+) -> Vec<Finding> {
     let level = if config.profile.is_strict() { Level::Critical } else { Level::Warning };
     let mut missing = Vec::new();
     let mut say = |what: &str, remedy: &str| {
         missing.push(Finding { level, what: what.to_owned(), remedy: remedy.to_owned() });
     };
     if !muzzle_running {
-        say("muzzle: it is not running, so no model can be reached", "see `sentinel logs --workers` and restart `sentinel up`");
+        say(
+            "muzzle: it is not running, so no model can be reached",
+            "see `sentinel logs --workers` and restart `sentinel up`",
+        );
     }
     say(
         "muzzle: this build forwards model traffic and does not inspect it",
@@ -30,9 +38,15 @@ pub(crate) fn missing_controls(config: &Config, boundary: Boundary, abi: u32, mu
         "agents have no network unless their profile grants ports",
     );
     if abi == 0 {
-        say("landlock: the kernel has none, so tools are not kept in their workspace", "use a kernel of 5.19 or later with lsm=landlock");
+        say(
+            "landlock: the kernel has none, so tools are not kept in their workspace",
+            "use a kernel of 5.19 or later with lsm=landlock",
+        );
     } else if abi < 2 {
-        say("landlock: ABI 1 cannot move files between directories safely", "use a kernel of 5.19 or later");
+        say(
+            "landlock: ABI 1 cannot move files between directories safely",
+            "use a kernel of 5.19 or later",
+        );
     }
     if !config.fs_sandbox {
         say("fs_sandbox: it is switched off in sentinel.yaml", "remove `fs_sandbox: false`");
@@ -67,8 +81,11 @@ mod tests {
     #[test]
     fn production_names_every_missing_control_and_landlock_only_without_it() {
         let config = parse_config("profile: production").unwrap();
-        let reason = |abi| refusal(&config, &missing_controls(&config, Boundary::SingleUid, abi, false)).unwrap();
-        for name in ["muzzle: it is not running", "muzzle: this build", "leash:", "separate uids:"] {
+        let reason = |abi| {
+            refusal(&config, &missing_controls(&config, Boundary::SingleUid, abi, false)).unwrap()
+        };
+        for name in ["muzzle: it is not running", "muzzle: this build", "leash:", "separate uids:"]
+        {
             assert!(reason(7).contains(name), "{}", reason(7));
         }
         assert!(!reason(7).contains("landlock"));

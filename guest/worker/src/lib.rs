@@ -13,6 +13,7 @@ mod gate;
 pub mod host;
 pub mod limits;
 mod model;
+pub mod probe;
 mod role;
 pub mod sandbox;
 mod sys;
