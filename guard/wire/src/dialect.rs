@@ -6,13 +6,17 @@ use serde_json::{Map, Value};
 
 use crate::response::provider_error;
 use crate::stream::{Reader, Writer};
-use crate::{ProviderError, Request, Response, WireError, anthropic, json, openai_chat};
+use crate::{
+    ProviderError, Request, Response, WireError, anthropic, json, openai_chat, openai_responses,
+};
 
 /// A provider's wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// OpenAI `POST /v1/chat/completions` and the many servers that speak it.
     OpenAiChat,
+    /// OpenAI `POST /v1/responses`.
+    OpenAiResponses,
     /// Anthropic `POST /v1/messages`.
     AnthropicMessages,
 }
@@ -21,6 +25,7 @@ impl fmt::Display for Dialect {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::OpenAiChat => "OpenAI chat",
+            Self::OpenAiResponses => "OpenAI responses",
             Self::AnthropicMessages => "Anthropic",
         })
     }
@@ -30,13 +35,14 @@ impl Dialect {
     /// Streams are one JSON document a line rather than server-sent events.
     pub fn is_ndjson(self) -> bool {
         match self {
-            Self::OpenAiChat | Self::AnthropicMessages => false,
+            Self::OpenAiChat | Self::OpenAiResponses | Self::AnthropicMessages => false,
         }
     }
 
     pub(crate) fn reader(self) -> Box<dyn Reader> {
         match self {
             Self::OpenAiChat => Box::new(openai_chat::stream::Reader::default()),
+            Self::OpenAiResponses => Box::new(openai_responses::reader::Reader::default()),
             Self::AnthropicMessages => Box::new(anthropic::reader::Reader::default()),
         }
     }
@@ -44,6 +50,7 @@ impl Dialect {
     pub(crate) fn writer(self) -> Box<dyn Writer> {
         match self {
             Self::OpenAiChat => Box::new(openai_chat::stream::Writer::default()),
+            Self::OpenAiResponses => Box::new(openai_responses::writer::Writer::default()),
             Self::AnthropicMessages => Box::new(anthropic::writer::Writer::default()),
         }
     }
@@ -54,6 +61,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
     let map = json::read_object(dialect, body)?;
     match dialect {
         Dialect::OpenAiChat => openai_chat::request::parse(map),
+        Dialect::OpenAiResponses => openai_responses::request::parse(map),
         Dialect::AnthropicMessages => anthropic::request::parse(map),
     }
 }
@@ -62,6 +70,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
 pub fn render_request_value(dialect: Dialect, request: &Request) -> Value {
     match dialect {
         Dialect::OpenAiChat => openai_chat::request::render(request),
+        Dialect::OpenAiResponses => openai_responses::request::render(request),
         Dialect::AnthropicMessages => anthropic::request::render(request),
     }
 }
@@ -79,6 +88,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
     }
     match dialect {
         Dialect::OpenAiChat => openai_chat::response::parse(map),
+        Dialect::OpenAiResponses => openai_responses::response::parse(map),
         Dialect::AnthropicMessages => anthropic::response::parse(map),
     }
 }
@@ -87,6 +97,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
 pub fn render_response_value(dialect: Dialect, response: &Response) -> Value {
     match dialect {
         Dialect::OpenAiChat => openai_chat::response::render(response),
+        Dialect::OpenAiResponses => openai_responses::response::render(response),
         Dialect::AnthropicMessages => anthropic::response::render(response),
     }
 }
@@ -99,7 +110,7 @@ pub fn render_response(dialect: Dialect, response: &Response) -> Vec<u8> {
 /// Writes an error body as the dialect's clients expect it.
 pub fn render_error(dialect: Dialect, error: &ProviderError) -> Value {
     match dialect {
-        Dialect::OpenAiChat => openai_chat::error(error),
+        Dialect::OpenAiChat | Dialect::OpenAiResponses => openai_chat::error(error),
         Dialect::AnthropicMessages => anthropic::error(error),
     }
 }

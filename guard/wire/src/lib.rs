@@ -21,6 +21,8 @@ mod json;
 pub mod limits;
 pub mod ndjson;
 mod openai_chat;
+mod openai_responses;
+mod openai_usage;
 mod response;
 pub mod sse;
 mod stream;

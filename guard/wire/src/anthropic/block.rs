@@ -7,7 +7,7 @@ use crate::conversation::{
     Image, ImageSource, Part, Reasoning, Text, ToolCall, ToolResult, Unknown,
 };
 use crate::extra::{Extra, Form};
-use crate::json::{put_rest, take_array, take_bool, take_object, take_string};
+use crate::json::{object, put_rest, take_array, take_bool, take_object, take_string};
 
 /// What blocks are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,10 +214,4 @@ pub(super) fn input(call: &ToolCall) -> Value {
         Ok(value) if value.is_object() => value,
         Ok(_) | Err(_) => json!({"unparsed_arguments": call.arguments}),
     }
-}
-
-/// The map of a `json!` object.
-pub(super) fn object(value: Value) -> Map<String, Value> {
-    let Value::Object(map) = value else { return Map::new() };
-    map
 }

@@ -5,3 +5,4 @@
 mod anthropic;
 mod check;
 mod openai_chat;
+mod openai_responses;
