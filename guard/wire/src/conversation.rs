@@ -275,6 +275,20 @@ impl ToolCall {
     }
 }
 
+impl ToolCall {
+    /// Arguments for dialects that want an object. Text that is not one is wrapped, never dropped: a
+    /// model must see its own mistake in the history.
+    pub(crate) fn arguments_object(&self) -> Value {
+        if self.free_form {
+            return serde_json::json!({"input": self.arguments});
+        }
+        match self.arguments_value() {
+            Ok(value) if value.is_object() => value,
+            Ok(_) | Err(_) => serde_json::json!({"unparsed_arguments": self.arguments}),
+        }
+    }
+}
+
 impl ToolResult {
     /// The text parts, joined by line feeds.
     pub fn text(&self) -> String {

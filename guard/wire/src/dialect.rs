@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use crate::response::provider_error;
 use crate::stream::{Reader, Writer};
 use crate::{
-    ProviderError, Request, Response, WireError, anthropic, json, openai_chat, openai_responses,
+    ProviderError, Request, Response, WireError, anthropic, json, ollama, openai_chat,
+    openai_responses,
 };
 
 /// A provider's wire format.
@@ -19,6 +20,8 @@ pub enum Dialect {
     OpenAiResponses,
     /// Anthropic `POST /v1/messages`.
     AnthropicMessages,
+    /// Ollama `POST /api/chat`.
+    OllamaChat,
 }
 
 impl fmt::Display for Dialect {
@@ -27,6 +30,7 @@ impl fmt::Display for Dialect {
             Self::OpenAiChat => "OpenAI chat",
             Self::OpenAiResponses => "OpenAI responses",
             Self::AnthropicMessages => "Anthropic",
+            Self::OllamaChat => "Ollama chat",
         })
     }
 }
@@ -36,6 +40,7 @@ impl Dialect {
     pub fn is_ndjson(self) -> bool {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses | Self::AnthropicMessages => false,
+            Self::OllamaChat => true,
         }
     }
 
@@ -44,6 +49,7 @@ impl Dialect {
             Self::OpenAiChat => Box::new(openai_chat::stream::Reader::default()),
             Self::OpenAiResponses => Box::new(openai_responses::reader::Reader::default()),
             Self::AnthropicMessages => Box::new(anthropic::reader::Reader::default()),
+            Self::OllamaChat => Box::new(ollama::stream::Reader::new(self)),
         }
     }
 
@@ -52,6 +58,7 @@ impl Dialect {
             Self::OpenAiChat => Box::new(openai_chat::stream::Writer::default()),
             Self::OpenAiResponses => Box::new(openai_responses::writer::Writer::default()),
             Self::AnthropicMessages => Box::new(anthropic::writer::Writer::default()),
+            Self::OllamaChat => Box::new(ollama::stream::Writer::new(self)),
         }
     }
 }
@@ -63,6 +70,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
         Dialect::OpenAiChat => openai_chat::request::parse(map),
         Dialect::OpenAiResponses => openai_responses::request::parse(map),
         Dialect::AnthropicMessages => anthropic::request::parse(map),
+        Dialect::OllamaChat => ollama::chat::parse_request(map),
     }
 }
 
@@ -72,6 +80,7 @@ pub fn render_request_value(dialect: Dialect, request: &Request) -> Value {
         Dialect::OpenAiChat => openai_chat::request::render(request),
         Dialect::OpenAiResponses => openai_responses::request::render(request),
         Dialect::AnthropicMessages => anthropic::request::render(request),
+        Dialect::OllamaChat => ollama::chat::render_request(request),
     }
 }
 
@@ -90,6 +99,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
         Dialect::OpenAiChat => openai_chat::response::parse(map),
         Dialect::OpenAiResponses => openai_responses::response::parse(map),
         Dialect::AnthropicMessages => anthropic::response::parse(map),
+        Dialect::OllamaChat => ollama::chat::parse_response(map),
     }
 }
 
@@ -99,6 +109,7 @@ pub fn render_response_value(dialect: Dialect, response: &Response) -> Value {
         Dialect::OpenAiChat => openai_chat::response::render(response),
         Dialect::OpenAiResponses => openai_responses::response::render(response),
         Dialect::AnthropicMessages => anthropic::response::render(response),
+        Dialect::OllamaChat => ollama::chat::render_response(response),
     }
 }
 
@@ -112,6 +123,7 @@ pub fn render_error(dialect: Dialect, error: &ProviderError) -> Value {
     match dialect {
         Dialect::OpenAiChat | Dialect::OpenAiResponses => openai_chat::error(error),
         Dialect::AnthropicMessages => anthropic::error(error),
+        Dialect::OllamaChat => ollama::error(error),
     }
 }
 
