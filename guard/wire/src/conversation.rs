@@ -238,6 +238,12 @@ impl Part {
         Some(&text.text)
     }
 
+    /// The readable thinking, when it is some.
+    pub fn as_reasoning(&self) -> Option<&str> {
+        let Self::Reasoning(reasoning) = self else { return None };
+        Some(&reasoning.text)
+    }
+
     /// The call, when it is one.
     pub fn as_tool_call(&self) -> Option<&ToolCall> {
         let Self::ToolCall(call) = self else { return None };

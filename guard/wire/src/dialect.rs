@@ -22,6 +22,8 @@ pub enum Dialect {
     AnthropicMessages,
     /// Ollama `POST /api/chat`.
     OllamaChat,
+    /// Ollama `POST /api/generate`.
+    OllamaGenerate,
 }
 
 impl fmt::Display for Dialect {
@@ -31,16 +33,38 @@ impl fmt::Display for Dialect {
             Self::OpenAiResponses => "OpenAI responses",
             Self::AnthropicMessages => "Anthropic",
             Self::OllamaChat => "Ollama chat",
+            Self::OllamaGenerate => "Ollama generate",
         })
     }
 }
 
 impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::OpenAiChat,
+        Self::OpenAiResponses,
+        Self::AnthropicMessages,
+        Self::OllamaChat,
+        Self::OllamaGenerate,
+    ];
+
+    /// The dialect spoken at a request path, such as `/v1/messages`.
+    pub fn of_path(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/chat/completions" => Self::OpenAiChat,
+            "/v1/responses" => Self::OpenAiResponses,
+            "/v1/messages" => Self::AnthropicMessages,
+            "/api/chat" => Self::OllamaChat,
+            "/api/generate" => Self::OllamaGenerate,
+            _ => return None,
+        })
+    }
+
     /// Streams are one JSON document a line rather than server-sent events.
     pub fn is_ndjson(self) -> bool {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses | Self::AnthropicMessages => false,
-            Self::OllamaChat => true,
+            Self::OllamaChat | Self::OllamaGenerate => true,
         }
     }
 
@@ -49,7 +73,7 @@ impl Dialect {
             Self::OpenAiChat => Box::new(openai_chat::stream::Reader::default()),
             Self::OpenAiResponses => Box::new(openai_responses::reader::Reader::default()),
             Self::AnthropicMessages => Box::new(anthropic::reader::Reader::default()),
-            Self::OllamaChat => Box::new(ollama::stream::Reader::new(self)),
+            Self::OllamaChat | Self::OllamaGenerate => Box::new(ollama::stream::Reader::new(self)),
         }
     }
 
@@ -58,7 +82,7 @@ impl Dialect {
             Self::OpenAiChat => Box::new(openai_chat::stream::Writer::default()),
             Self::OpenAiResponses => Box::new(openai_responses::writer::Writer::default()),
             Self::AnthropicMessages => Box::new(anthropic::writer::Writer::default()),
-            Self::OllamaChat => Box::new(ollama::stream::Writer::new(self)),
+            Self::OllamaChat | Self::OllamaGenerate => Box::new(ollama::stream::Writer::new(self)),
         }
     }
 }
@@ -71,6 +95,7 @@ pub fn parse_request(dialect: Dialect, body: &[u8]) -> Result<Request, WireError
         Dialect::OpenAiResponses => openai_responses::request::parse(map),
         Dialect::AnthropicMessages => anthropic::request::parse(map),
         Dialect::OllamaChat => ollama::chat::parse_request(map),
+        Dialect::OllamaGenerate => ollama::generate::parse_request(map),
     }
 }
 
@@ -81,6 +106,7 @@ pub fn render_request_value(dialect: Dialect, request: &Request) -> Value {
         Dialect::OpenAiResponses => openai_responses::request::render(request),
         Dialect::AnthropicMessages => anthropic::request::render(request),
         Dialect::OllamaChat => ollama::chat::render_request(request),
+        Dialect::OllamaGenerate => ollama::generate::render_request(request),
     }
 }
 
@@ -100,6 +126,7 @@ pub fn parse_response(dialect: Dialect, body: &[u8]) -> Result<Response, WireErr
         Dialect::OpenAiResponses => openai_responses::response::parse(map),
         Dialect::AnthropicMessages => anthropic::response::parse(map),
         Dialect::OllamaChat => ollama::chat::parse_response(map),
+        Dialect::OllamaGenerate => ollama::generate::parse_response(map),
     }
 }
 
@@ -110,6 +137,7 @@ pub fn render_response_value(dialect: Dialect, response: &Response) -> Value {
         Dialect::OpenAiResponses => openai_responses::response::render(response),
         Dialect::AnthropicMessages => anthropic::response::render(response),
         Dialect::OllamaChat => ollama::chat::render_response(response),
+        Dialect::OllamaGenerate => ollama::generate::render_response(response),
     }
 }
 
@@ -123,7 +151,7 @@ pub fn render_error(dialect: Dialect, error: &ProviderError) -> Value {
     match dialect {
         Dialect::OpenAiChat | Dialect::OpenAiResponses => openai_chat::error(error),
         Dialect::AnthropicMessages => anthropic::error(error),
-        Dialect::OllamaChat => ollama::error(error),
+        Dialect::OllamaChat | Dialect::OllamaGenerate => ollama::error(error),
     }
 }
 

@@ -5,6 +5,7 @@
 //! calls come whole, often without an id. Images are base64 without a media type.
 
 pub(crate) mod chat;
+pub(crate) mod generate;
 mod message;
 mod options;
 pub(crate) mod stream;

@@ -171,3 +171,80 @@ fn results_from_another_dialect_are_named_after_their_call() {
         })
     );
 }
+
+const GENERATE: Dialect = Dialect::OllamaGenerate;
+
+#[test]
+fn a_generate_request_with_everything_comes_back_equal() {
+    let request = check::request(
+        GENERATE,
+        &json!({
+            "model": "llava", "prompt": "look", "system": "be brief", "images": ["iVBORw0KGgo="], "suffix": "end",
+            "template": "t", "context": [1, 2], "raw": false, "stream": false, "options": {"temperature": 0, "stop": "X"},
+            "format": {"type": "object"}, "keep_alive": 0, "think": "low",
+        }),
+    );
+    assert_eq!(request.messages.len(), 2);
+    assert_eq!(request.messages[1].parts.len(), 2);
+    check::request(GENERATE, &json!({"model": "m"}));
+    check::request(
+        GENERATE,
+        &json!({"model": "m", "prompt": "", "system": "", "images": ["AAAA"]}),
+    );
+}
+
+#[test]
+fn a_generate_answer_with_everything_comes_back_equal() {
+    let response = check::response(
+        GENERATE,
+        &json!({
+            "model": "m", "created_at": "t", "response": "hi", "thinking": "hm", "done": true, "done_reason": "length",
+            "context": [1], "total_duration": 1, "prompt_eval_count": 2, "eval_count": 3,
+        }),
+    );
+    assert_eq!(response.text(), "hi");
+    assert_eq!(response.stop(), Some(&StopReason::MaxTokens));
+    check::response(
+        GENERATE,
+        &json!({"model": "m", "response": "", "done": true, "done_reason": "load"}),
+    );
+}
+
+#[test]
+fn a_generate_stream_cut_at_every_byte_gives_the_same_answer() {
+    let said =
+        |text: &str| json!({"model": "m", "created_at": "t", "response": text, "done": false});
+    let (_, response) = check::stream(
+        GENERATE,
+        &lines(&[
+            json!({"model": "m", "created_at": "t", "response": "", "thinking": "hm", "done": false}),
+            said("那个"),
+            said("🌍"),
+            json!({"model": "m", "created_at": "t", "response": "", "done": true, "done_reason": "stop", "context": [1, 2],
+            "total_duration": 9, "prompt_eval_count": 3, "eval_count": 4}),
+        ]),
+    );
+    assert_eq!(response.text(), "那个🌍");
+    assert_eq!(response.parts().filter_map(Part::as_reasoning).collect::<String>(), "hm");
+}
+
+#[test]
+fn a_conversation_becomes_one_prompt() {
+    let request = Request {
+        model: "m".into(),
+        stream: true,
+        messages: vec![
+            Message::text(Role::System, "rules"),
+            Message::text(Role::User, "hi"),
+            Message::text(Role::Assistant, "ho"),
+            Message::text(Role::User, "and?"),
+        ],
+        ..Request::default()
+    };
+    assert_eq!(
+        render_request_value(GENERATE, &request),
+        json!({
+            "model": "m", "stream": true, "system": "rules", "prompt": "User: hi\n\nAssistant: ho\n\nUser: and?",
+        })
+    );
+}
