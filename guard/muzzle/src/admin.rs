@@ -7,8 +7,8 @@
 //! DELETE /v1/tokens/{sha256 hex}    revokes it and ends what is open with it -> 204, 404 when it was not admitted
 //! ```
 //!
-//! Who may connect is the socket file's owner and mode; on top of that, only root, Muzzle's own account and the owner of
-//! the socket file are answered. Nothing here ever says a bearer, and no answer repeats a request.
+//! Who may connect is the socket file's owner and mode; on top of that, only root, Muzzle's own account, the owner of the
+//! socket file and the control plane's account, where the launcher named it, are answered. Nothing here ever says a bearer, and no answer repeats a request.
 
 mod client;
 
@@ -95,9 +95,14 @@ fn is_shut_down(listener: &UnixListener) -> bool {
     answered.is_ok() && answer.revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
-/// Root, this process's account, and the owner of the socket file where it has one.
+/// Names the control plane's account to a Muzzle that the launcher started: the listener it passes has no path of its own.
+pub const CONTROL_UID: &str = "SENTINEL_CONTROL_UID";
+
+/// Root, this process's account, the control plane's, and the owner of the socket file where it has one.
 fn allowed_peers(listener: &UnixListener) -> Vec<u32> {
     let mut allowed = vec![0, rustix::process::geteuid().as_raw()];
+    let control = std::env::var(CONTROL_UID).ok().and_then(|uid| uid.parse::<u32>().ok());
+    allowed.extend(control);
     let owner = listener
         .local_addr()
         .ok()
