@@ -147,6 +147,12 @@ pub(crate) fn put_rest(map: &mut Map<String, Value>, field: &str, rest: Map<Stri
     }
 }
 
+/// The map of a `json!` object.
+pub(crate) fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(map) = value else { return Map::new() };
+    map
+}
+
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),

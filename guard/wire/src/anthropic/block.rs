@@ -7,7 +7,7 @@ use crate::conversation::{
     Image, ImageSource, Part, Reasoning, Text, ToolCall, ToolResult, Unknown,
 };
 use crate::extra::{Extra, Form};
-use crate::json::{put_rest, take_array, take_bool, take_object, take_string};
+use crate::json::{object, put_rest, take_array, take_bool, take_object, take_string};
 
 /// What blocks are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,8 +148,7 @@ fn render(part: &Part, purpose: Purpose) -> Option<Value> {
         }
         Part::Image(image) => render_image(image),
         Part::ToolCall(call) => {
-            let canonical =
-                json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input(call)});
+            let canonical = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments_object()});
             call.extra.under(DIALECT, object(canonical))
         }
         Part::ToolResult(result) => {
@@ -202,22 +201,4 @@ fn render_reasoning(reasoning: &Reasoning, purpose: Purpose) -> Option<Value> {
 pub(super) fn is_redacted(reasoning: &Reasoning) -> bool {
     reasoning.extra.is_of(DIALECT)
         && reasoning.extra.fields().get("type") == Some(&json!("redacted_thinking"))
-}
-
-/// Arguments as the object this dialect wants. Text that is not one is wrapped, never dropped: a model
-/// must see its own mistake in the history.
-pub(super) fn input(call: &ToolCall) -> Value {
-    if call.free_form {
-        return json!({"input": call.arguments});
-    }
-    match call.arguments_value() {
-        Ok(value) if value.is_object() => value,
-        Ok(_) | Err(_) => json!({"unparsed_arguments": call.arguments}),
-    }
-}
-
-/// The map of a `json!` object.
-pub(super) fn object(value: Value) -> Map<String, Value> {
-    let Value::Object(map) = value else { return Map::new() };
-    map
 }

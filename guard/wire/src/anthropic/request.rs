@@ -3,10 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::DIALECT;
-use super::block::{Purpose, object, put_blocks, render_all, take_blocks, unknown};
+use super::block::{Purpose, put_blocks, render_all, take_blocks, unknown};
 use crate::conversation::{Message, Part, Request, Role, Tool, ToolChoice, ToolSpec};
 use crate::extra::{Extra, Form};
-use crate::json::{take_array, take_count, take_number, take_object, take_string, take_true};
+use crate::json::{
+    object, take_array, take_count, take_number, take_object, take_string, take_true,
+};
 use crate::{WireError, json};
 
 /// Written when a request from another dialect sets no ceiling, because this one requires it.

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::DIALECT;
-use super::block::{object, take_blocks};
+use super::block::take_blocks;
 use super::request::render_answer;
 use crate::WireError;
 use crate::conversation::{Message, Role};
 use crate::extra::{Extra, Form};
-use crate::json::{take_count, take_filled, take_object, take_string};
+use crate::json::{object, take_count, take_filled, take_object, take_string};
 use crate::response::{Choice, Response, StopReason, Usage};
 
 pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Response, WireError> {

@@ -7,8 +7,8 @@
 use serde_json::{Map, Value, json};
 
 use super::DIALECT;
-use super::block::object;
 use super::response::{render_usage, stop_to};
+use crate::json::object;
 use crate::response::Usage;
 use crate::stream::{self, Owner, PartAt, StreamEvent};
 use crate::{StopReason, sse};

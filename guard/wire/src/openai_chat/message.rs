@@ -215,10 +215,26 @@ pub(super) fn render_turn(turn: &[Message]) -> Vec<Value> {
         return messages;
     }
     shown.append(&mut rest);
+    let kept = shown.len();
+    shown.retain(|part| has_place(part));
+    if shown.is_empty() && kept > 0 && !first.extra.is_of(DIALECT) {
+        // All of it was for another provider, such as its encrypted thinking.
+        return messages;
+    }
     if !shown.is_empty() || messages.is_empty() {
         messages.push(render_spoken(first.role, &first.extra, &shown));
     }
     messages
+}
+
+/// Whether a part can be written in this dialect at all.
+fn has_place(part: &Part) -> bool {
+    match part {
+        Part::Text(_) | Part::Image(_) | Part::ToolCall(_) => true,
+        Part::Reasoning(reasoning) => reasoning.extra.is_of(DIALECT),
+        Part::Unknown(unknown) => unknown.dialect == DIALECT,
+        Part::ToolResult(_) => false,
+    }
 }
 
 fn render_result(message: &Message, result: &ToolResult) -> Value {

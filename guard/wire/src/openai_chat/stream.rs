@@ -5,10 +5,11 @@
 use serde_json::{Map, Value, json};
 
 use super::DIALECT;
-use super::response::{parse_usage, render_usage, stop_from, stop_to};
+use super::response::{stop_from, stop_to};
 use crate::conversation::{Part, Text};
 use crate::extra::{Extra, Form};
 use crate::json::{take_array, take_exact, take_object, take_string};
+use crate::openai_usage::CHAT;
 use crate::response::Response;
 use crate::stream::{Owner, PartAt, StreamEvent};
 use crate::{WireError, limits, sse, stream};
@@ -70,7 +71,7 @@ impl stream::Reader for Reader {
             self.choice(choice, events)?;
         }
         if let Some(usage) = usage {
-            events.push(StreamEvent::Usage(parse_usage(usage)));
+            events.push(StreamEvent::Usage(CHAT.parse(usage)));
         }
         Ok(())
     }
@@ -370,7 +371,7 @@ impl stream::Writer for Writer {
                 json!([{"index": choice, "delta": {}, "finish_reason": stop_to(stop)}]),
                 None,
             ),
-            StreamEvent::Usage(usage) => self.chunk(json!([]), Some(render_usage(usage))),
+            StreamEvent::Usage(usage) => self.chunk(json!([]), Some(CHAT.render(usage))),
             StreamEvent::Error(error) => sse::encode(None, &super::error(error).to_string()),
             StreamEvent::Field { .. }
             | StreamEvent::UnknownPart { .. }
@@ -388,7 +389,7 @@ impl Writer {
         match owner {
             Owner::Message(choice) => self.delta(choice, Value::Object(fields)),
             Owner::Part(at) if self.calls.contains(&at) => self.call(at, Value::Object(fields)),
-            Owner::Choice(_) | Owner::Response | Owner::Part(_) => Vec::new(),
+            Owner::Choice(_) | Owner::Response | Owner::Part(_) | Owner::Item(_) => Vec::new(),
         }
     }
 

@@ -63,7 +63,10 @@ impl Assembly {
             }
             StreamEvent::Field { dialect, owner, name, value } => {
                 self.count(name.len() + value.to_string().len())?;
-                self.extra(*owner)?.merge(*dialect, name, value.clone());
+                // Items have no place in one message; their dialect shapes the answer itself.
+                if !matches!(owner, Owner::Item(_)) {
+                    self.extra(*owner)?.merge(*dialect, name, value.clone());
+                }
             }
             StreamEvent::UnknownPart { at, unknown } => {
                 self.count(unknown.value.to_string().len())?;
@@ -149,7 +152,7 @@ impl Assembly {
             Owner::Response => &mut self.response.extra,
             Owner::Choice(choice) => &mut self.choice(choice)?.extra,
             Owner::Message(choice) => &mut self.message(choice)?.extra,
-            Owner::Part(at) => {
+            Owner::Part(at) | Owner::Item(at) => {
                 let new =
                     Part::Reasoning(Reasoning { text: String::new(), extra: Extra::of(dialect) });
                 match self.part(at, new)? {

@@ -39,6 +39,8 @@ pub enum Owner {
     Choice(u32),
     /// The assistant message of a choice.
     Message(u32),
+    /// The output item that holds a part; the responses dialect alone has items.
+    Item(PartAt),
     /// A part.
     Part(PartAt),
 }
@@ -149,7 +151,7 @@ impl StreamEvent {
             | Self::ToolCallArguments { at, .. }
             | Self::ToolCallEnded { at }
             | Self::UnknownPart { at, .. }
-            | Self::Field { owner: Owner::Part(at), .. } => Some(*at),
+            | Self::Field { owner: Owner::Part(at) | Owner::Item(at), .. } => Some(*at),
             Self::Field { .. }
             | Self::Started { .. }
             | Self::Finished { .. }

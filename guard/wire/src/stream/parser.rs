@@ -1,9 +1,12 @@
 //! Bytes to events.
 
+use serde_json::{Map, Value};
+
 use super::assembly::Assembly;
 use super::{Reader, StreamEvent};
 use crate::limits::MESSAGE_BYTES;
 use crate::response::Response;
+use crate::surrogates::Surrogates;
 use crate::{Dialect, WireError, dialect, json, ndjson, sse};
 
 /// One frame of a stream: its bytes, to forward, and what they say.
@@ -26,6 +29,7 @@ pub struct StreamParser {
     ended: bool,
     failed: Option<WireError>,
     replaced: usize,
+    surrogates: Surrogates,
 }
 
 #[derive(Debug)]
@@ -57,6 +61,7 @@ impl StreamParser {
             ended: false,
             failed: None,
             replaced: 0,
+            surrogates: Surrogates::default(),
         }
     }
 
@@ -117,7 +122,8 @@ impl StreamParser {
         self.ended
     }
 
-    /// Invalid UTF-8 subparts replaced by U+FFFD so far; more than 0 belongs in a log.
+    /// Invalid UTF-8 subparts and lone surrogate halves replaced by U+FFFD or dropped so far; more than
+    /// 0 belongs in a log.
     pub fn replaced(&self) -> usize {
         self.replaced
     }
@@ -150,7 +156,7 @@ impl StreamParser {
                 return Err(WireError::shape(self.dialect, "stream", "data after its end marker"));
             }
             Some(data) => {
-                let map = json::read_object(self.dialect, data.as_bytes())?;
+                let map = self.read_object(&data)?;
                 match dialect::error_of(&map) {
                     Some(error) => events.push(StreamEvent::Error(error)),
                     None => self.reader.object(map, &mut events)?,
@@ -167,6 +173,19 @@ impl StreamParser {
             }
         }
         Ok(Frame { raw, events })
+    }
+}
+
+impl StreamParser {
+    fn read_object(&mut self, data: &str) -> Result<Map<String, Value>, WireError> {
+        let strict = json::read_object(self.dialect, data.as_bytes());
+        if strict.is_ok() {
+            self.replaced += self.surrogates.skip();
+            return strict;
+        }
+        let Some((mended, lost)) = self.surrogates.mend(data) else { return strict };
+        self.replaced += lost;
+        json::read_object(self.dialect, mended.as_bytes())
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn response(dialect: Dialect, body: &Value) -> Response {
     response
 }
 
-/// Reads a stream whole and cut at every byte, demands the same events, the same raw bytes and the same
+/// Reads a stream whole and in pieces, down to single bytes, demands the same events, the same raw bytes and the same
 /// answer each time, no answer from any shorter stream, and the same events when written and read again.
 pub(crate) fn stream(dialect: Dialect, body: &str) -> (Vec<StreamEvent>, Response) {
     let bytes = body.as_bytes();
@@ -32,16 +32,19 @@ pub(crate) fn stream(dialect: Dialect, body: &str) -> (Vec<StreamEvent>, Respons
     assert_eq!(parser.replaced(), 0);
     let events: Vec<_> = frames.into_iter().flat_map(|frame| frame.events).collect();
     let response = parser.finish().unwrap();
-    for cut in 0..bytes.len() {
-        let (left, right) = bytes.split_at(cut);
+    for size in [1, 2, 3, 5, 64, 1021] {
         let mut parser = StreamParser::new(dialect);
-        let mut seen = parser.push(left).unwrap();
-        seen.extend(parser.push(right).unwrap());
+        let mut seen = Vec::new();
+        for chunk in bytes.chunks(size) {
+            seen.extend(parser.push(chunk).unwrap());
+        }
         seen.extend(parser.flush().unwrap().into_iter().flat_map(|frame| frame.events));
-        assert_eq!(seen, events, "cut at {cut}");
-        assert_eq!(parser.finish().unwrap(), response, "cut at {cut}");
+        assert_eq!(seen, events, "cut every {size} bytes");
+        assert_eq!(parser.finish().unwrap(), response, "cut every {size} bytes");
     }
-    for end in 0..body.trim_end().len() {
+    let whole = body.trim_end().len();
+    // Every prefix of a short stream, some hundred of a long one and all of its last bytes.
+    for end in (0..whole).step_by(whole / 400 + 1).chain(whole - 40..whole) {
         let mut parser = StreamParser::new(dialect);
         parser.push(&bytes[..end]).unwrap();
         let outcome = parser.finish();

@@ -4,4 +4,6 @@
 
 mod anthropic;
 mod check;
+mod ollama;
 mod openai_chat;
+mod openai_responses;

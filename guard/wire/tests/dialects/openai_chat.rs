@@ -212,3 +212,21 @@ fn a_half_tool_call_is_never_ended() {
     )));
     assert!(!events.iter().any(|event| matches!(event, StreamEvent::ToolCallEnded { .. })));
 }
+
+#[test]
+fn a_character_whose_halves_came_in_two_events_is_exact() {
+    let chunk = |text: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let mut parser = StreamParser::new(CHAT);
+    let mut text = String::new();
+    for body in [chunk("a\\uD83C"), chunk("\\uDF0Db"), chunk("\\uD83Cc")] {
+        for event in parser.push(body.as_bytes()).unwrap() {
+            if let StreamEvent::TextDelta { text: more, .. } = event {
+                text.push_str(&more);
+            }
+        }
+    }
+    assert_eq!(text, "a🌍b\u{FFFD}c");
+    assert_eq!(parser.replaced(), 1);
+}
