@@ -65,13 +65,13 @@ impl ModelError {
 }
 
 /// The wire dialect of a provider.
-pub(crate) fn dialect_of(provider: Provider) -> Option<Dialect> {
+pub(crate) fn dialect_of(provider: Provider) -> Dialect {
     match provider {
-        Provider::Openai => Some(Dialect::OpenAiChat),
-        Provider::OpenaiResponses
-        | Provider::Anthropic
-        | Provider::Ollama
-        | Provider::OllamaGenerate => None,
+        Provider::Openai => Dialect::OpenAiChat,
+        Provider::OpenaiResponses => Dialect::OpenAiResponses,
+        Provider::Anthropic => Dialect::AnthropicMessages,
+        Provider::Ollama => Dialect::OllamaChat,
+        Provider::OllamaGenerate => Dialect::OllamaGenerate,
     }
 }
 
@@ -99,9 +99,7 @@ impl Model {
             .connect_timeout(limits::MODEL_CONNECT)
             .build()
             .map_err(|e| client(chain(&e)))?;
-        let dialect = dialect_of(model.provider).ok_or_else(|| {
-            client(format!("the {} dialect is not in this build", model.provider.as_str()))
-        })?;
+        let dialect = dialect_of(model.provider);
         let url = format!("http://127.0.0.1:{}{}", model.port, path_of(model.provider));
         Ok(Self { runtime, client: http, dialect, url, token })
     }
