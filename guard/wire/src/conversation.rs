@@ -238,6 +238,12 @@ impl Part {
         Some(&text.text)
     }
 
+    /// The readable thinking, when it is some.
+    pub fn as_reasoning(&self) -> Option<&str> {
+        let Self::Reasoning(reasoning) = self else { return None };
+        Some(&reasoning.text)
+    }
+
     /// The call, when it is one.
     pub fn as_tool_call(&self) -> Option<&ToolCall> {
         let Self::ToolCall(call) = self else { return None };
@@ -272,6 +278,20 @@ impl ToolCall {
             return Ok(Value::Object(serde_json::Map::new()));
         }
         json::read_text(&self.arguments)
+    }
+}
+
+impl ToolCall {
+    /// Arguments for dialects that want an object. Text that is not one is wrapped, never dropped: a
+    /// model must see its own mistake in the history.
+    pub(crate) fn arguments_object(&self) -> Value {
+        if self.free_form {
+            return serde_json::json!({"input": self.arguments});
+        }
+        match self.arguments_value() {
+            Ok(value) if value.is_object() => value,
+            Ok(_) | Err(_) => serde_json::json!({"unparsed_arguments": self.arguments}),
+        }
     }
 }
 

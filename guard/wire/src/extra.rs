@@ -53,6 +53,20 @@ impl Extra {
         if self.is_of(dialect) { self.fields.clone() } else { Map::new() }
     }
 
+    /// The node in `dialect`: its own fields with the canonical ones laid over them.
+    pub(crate) fn under(
+        &self,
+        dialect: Dialect,
+        canonical: Map<String, Value>,
+    ) -> Map<String, Value> {
+        let mut whole = self.fields_for(dialect);
+        if whole.is_empty() {
+            return canonical;
+        }
+        whole.extend(canonical);
+        whole
+    }
+
     pub(crate) fn is_of(&self, dialect: Dialect) -> bool {
         self.origin == Some(dialect)
     }

@@ -119,6 +119,11 @@ pub(crate) fn take_filled(map: &mut Map<String, Value>, field: &str) -> Option<S
     if filled { take_string(map, field) } else { None }
 }
 
+/// Takes a flag whose default is `false`; a spelled-out default stays, so that it is written again.
+pub(crate) fn take_true(map: &mut Map<String, Value>, field: &str) -> bool {
+    map.get(field) == Some(&Value::Bool(true)) && take_bool(map, field).is_some()
+}
+
 /// Takes a list of strings, also when it is one bare string; `true` when it was bare.
 pub(crate) fn take_strings(
     map: &mut Map<String, Value>,
@@ -140,6 +145,12 @@ pub(crate) fn put_rest(map: &mut Map<String, Value>, field: &str, rest: Map<Stri
     if !rest.is_empty() {
         map.insert(field.to_owned(), Value::Object(rest));
     }
+}
+
+/// The map of a `json!` object.
+pub(crate) fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(map) = value else { return Map::new() };
+    map
 }
 
 enum Path<'a> {

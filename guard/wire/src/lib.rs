@@ -12,17 +12,24 @@
 //! A field that is known but has an unexpected shape stays in the node's [`Extra`] untouched;
 //! only what the conversation cannot be understood without (`model`, `messages`, `role`) is an error.
 
+mod anthropic;
 mod conversation;
 mod dialect;
 mod error;
 mod extra;
+mod function_tool;
 mod json;
 pub mod limits;
 pub mod ndjson;
+mod ollama;
 mod openai_chat;
+mod openai_responses;
+mod openai_usage;
+mod received;
 mod response;
 pub mod sse;
 mod stream;
+mod surrogates;
 mod utf8;
 
 pub use conversation::{
@@ -35,5 +42,6 @@ pub use dialect::{
 };
 pub use error::{ProviderError, WireError};
 pub use extra::Extra;
+pub use received::Received;
 pub use response::{Choice, Response, StopReason, Usage};
 pub use stream::{Frame, Owner, PartAt, StreamEvent, StreamParser, StreamRenderer};

@@ -52,10 +52,17 @@ pub struct Drive {
     pub seq: u64,
     pub step: u32,
     pub tool_calls: u32,
+    /// Entries that moved the run on: a worker that dies again and again
+    /// without adding one is in a crash loop.
+    pub progress: u64,
     /// Highest control entry that is part of the conversation.
     pub consumed: u64,
     /// Calls of the latest assistant turn, in order.
     pub calls: Vec<Call>,
+    /// Text of the latest assistant turn.
+    pub text: String,
+    /// The latest turn ran into the token ceiling: its last call may be half.
+    pub cut: bool,
     stages: HashMap<String, Stage>,
     pub requests: HashMap<u64, Requested>,
     /// Requests the worker last exited for.
@@ -86,6 +93,15 @@ impl Drive {
     pub fn apply(&mut self, entry: &Entry<Event>) {
         self.seq = entry.seq;
         let at = entry.at.0;
+        if !matches!(
+            entry.body,
+            Event::Consumed { .. }
+                | Event::SecurityAttestation(_)
+                | Event::TornTail { .. }
+                | Event::ModelError { .. }
+        ) {
+            self.progress += 1;
+        }
         match &entry.body {
             Event::Consumed { control_seq } => {
                 self.consumed = *control_seq;
@@ -98,8 +114,10 @@ impl Drive {
                 self.waiting.clear();
                 self.finished = None;
             }
-            Event::Assistant { step, calls, .. } => {
+            Event::Assistant { step, text, calls, stop, .. } => {
                 self.step = *step;
+                self.text.clone_from(text);
+                self.cut = stop == "max_tokens";
                 self.calls.clone_from(calls);
                 self.stages = calls.iter().map(|c| (c.id.clone(), Stage::Planned)).collect();
                 self.requests.clear();
@@ -247,7 +265,12 @@ mod tests {
             reasoning: String::new(),
             calls: calls
                 .iter()
-                .map(|id| Call { id: (*id).into(), tool: "t".into(), arguments: "{}".into() })
+                .map(|id| Call {
+                    id: (*id).into(),
+                    tool: "t".into(),
+                    arguments: "{}".into(),
+                    raw: None,
+                })
                 .collect(),
             model: "m".into(),
             usage: Usage::default(),

@@ -209,8 +209,11 @@ pub struct Call {
     /// The provider's id, unique within the run.
     pub id: String,
     pub tool: String,
-    /// JSON text, not yet validated.
+    /// JSON text, not yet validated, with credential shapes masked.
     pub arguments: String,
+    /// Blob with the text as the model wrote it, where masking changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
 }
 
 /// What became of a call.

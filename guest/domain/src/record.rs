@@ -148,6 +148,33 @@ pub struct Grants {
     pub unix_sockets: bool,
 }
 
+impl RunRecord {
+    /// The whole environment of a tool child, sorted by name. Worker and
+    /// control plane compute it from the same record: an approval is bound to it.
+    pub fn tool_environment(&self) -> Vec<(String, String)> {
+        let account = self.subject.as_str();
+        let mail = format!("{account}@sentinel.invalid");
+        let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
+        for dir in &self.grants.read {
+            path.push_str(&format!(":{dir}/bin"));
+        }
+        [
+            ("GIT_AUTHOR_EMAIL", mail.as_str()),
+            ("GIT_AUTHOR_NAME", account),
+            ("GIT_COMMITTER_EMAIL", mail.as_str()),
+            ("GIT_COMMITTER_NAME", account),
+            ("HOME", self.workspace.as_str()),
+            ("LANG", "C.UTF-8"),
+            ("LOGNAME", account),
+            ("PATH", path.as_str()),
+            ("USER", account),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+    }
+}
+
 /// Ceilings checked before work is dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgets {

@@ -273,7 +273,12 @@ mod tests {
     fn card(wants: Wants) -> Card {
         Card {
             wants,
-            call: Call { id: "c1".into(), tool: "run_command".into(), arguments: "{}".into() },
+            call: Call {
+                id: "c1".into(),
+                tool: "run_command".into(),
+                arguments: "{}".into(),
+                raw: None,
+            },
             summary: "ls".into(),
             cwd: "/ws".into(),
             rule: "command.ask".into(),

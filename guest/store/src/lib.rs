@@ -11,15 +11,19 @@ pub mod beneath;
 pub mod clock;
 pub mod durable;
 mod error;
+pub mod facts;
 pub mod legacy;
 pub mod limits;
+
 mod log;
 mod run_dir;
 mod state;
+mod tail;
 mod worker_half;
 
 pub use error::StoreError;
 pub use log::{Log, OpenedLog, ReadLog, Torn, read_lines};
 pub use run_dir::{RunDir, WorkerReader};
 pub use state::{State, StateLayout};
+pub use tail::Tail;
 pub use worker_half::{OpenedHalf, WorkerHalf};

@@ -31,6 +31,16 @@ pub(crate) const WORKER_HALF: &str = "worker";
 pub(crate) const EVENT_LOG: &str = "events.jsonl";
 pub(crate) const BLOBS: &str = "blobs";
 
+/// Whose files a worker half must hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HalfOwner {
+    /// Everything has one uid.
+    AnyOfOne,
+    Account(u32),
+    /// The launcher has not said yet: nothing is read.
+    Unknown,
+}
+
 /// One run's directory, opened by the control plane.
 #[derive(Debug)]
 pub struct RunDir {
@@ -40,8 +50,7 @@ pub struct RunDir {
     subject: Subject,
     /// Mode of control-half files.
     mode: u32,
-    /// Uid whose files the worker half must hold; `None` with a single uid.
-    agent_uid: Option<u32>,
+    owner: HalfOwner,
 }
 
 impl RunDir {
@@ -51,9 +60,9 @@ impl RunDir {
         id: RunId,
         subject: Subject,
         mode: u32,
-        agent_uid: Option<u32>,
+        owner: HalfOwner,
     ) -> Self {
-        Self { dir, path, id, subject, mode, agent_uid }
+        Self { dir, path, id, subject, mode, owner }
     }
 
     pub fn id(&self) -> &RunId {
@@ -103,6 +112,23 @@ impl RunDir {
         self.write_json(ATTESTATION_FILE, observed)
     }
 
+    /// Removed before a launch: a worker starts no tool until the next one is
+    /// there.
+    pub fn remove_attestation(&self) -> Result<(), StoreError> {
+        self.remove(ATTESTATION_FILE)
+    }
+
+    /// The open control log, for following it.
+    pub fn open_control_for_reading(&self) -> Result<Option<File>, StoreError> {
+        let expect = Expect { uid: None, limit: limits::CONTROL_LOG_BYTES };
+        open_optional(self.dir.as_fd(), &self.path, CONTROL_LOG, expect)
+    }
+
+    /// The directory itself, for watching it.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
     /// `attestation.json` as it stands, for showing.
     pub fn attestation(&self) -> Result<serde_json::Value, StoreError> {
         read_json(self.dir.as_fd(), &self.path, ATTESTATION_FILE, "an attestation")
@@ -111,6 +137,18 @@ impl RunDir {
     /// The bearer for this launch.
     pub fn write_token(&self, token: &str) -> Result<(), StoreError> {
         self.put(TOKEN_FILE, token.as_bytes())
+    }
+
+    /// The bearer of the present launch; `None` when there is none.
+    pub fn token(&self) -> Result<Option<String>, StoreError> {
+        let expect = Expect { uid: None, limit: 1024 };
+        let Some(file) = open_optional(self.dir.as_fd(), &self.path, TOKEN_FILE, expect)? else {
+            return Ok(None);
+        };
+        let path = self.path.join(TOKEN_FILE);
+        let io = |source| StoreError::Io { act: "read", path: path.clone(), source };
+        let bytes = beneath::read_all(&file, expect.limit).map_err(io)?;
+        Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     pub fn remove_token(&self) -> Result<(), StoreError> {
@@ -129,9 +167,17 @@ impl RunDir {
     /// The worker half, for reading.
     pub fn worker(&self) -> Result<WorkerReader, StoreError> {
         let path = self.path.join(WORKER_HALF);
+        let uid = match self.owner {
+            HalfOwner::AnyOfOne => None,
+            HalfOwner::Account(uid) => Some(uid),
+            HalfOwner::Unknown => {
+                let what = format!("the account of {} is not known yet", self.subject);
+                return Err(StoreError::Foreign { path, what });
+            }
+        };
         let dir = beneath::open_dir_at(self.dir.as_fd(), WORKER_HALF)
             .map_err(|source| StoreError::Io { act: "open", path: path.clone(), source })?;
-        Ok(WorkerReader { dir, path, uid: self.agent_uid })
+        Ok(WorkerReader { dir, path, uid })
     }
 
     pub(crate) fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, FileType};
 
 use crate::access::{self, Entry};
 use crate::beneath::{self, Expect};
-use crate::run_dir::{RUN_FILE, RunDir, WORKER_HALF, read_json};
+use crate::run_dir::{HalfOwner, RUN_FILE, RunDir, WORKER_HALF, read_json};
 use crate::{StoreError, durable, legacy, limits};
 
 const RUNS: &str = "runs";
@@ -84,6 +84,14 @@ impl State {
     /// the ACL mask and must let the agent's read entry through.
     fn control_mode(&self) -> u32 {
         if self.separate() { 0o640 } else { 0o600 }
+    }
+
+    fn owner(&self, account: Option<u32>) -> HalfOwner {
+        match (self.separate(), account) {
+            (false, _) => HalfOwner::AnyOfOne,
+            (true, Some(uid)) => HalfOwner::Account(uid),
+            (true, None) => HalfOwner::Unknown,
+        }
     }
 
     fn io(
@@ -166,7 +174,7 @@ impl State {
             record.id.clone(),
             record.subject.clone(),
             self.control_mode(),
-            self.separate().then_some(agent_uid),
+            self.owner(Some(agent_uid)),
         );
         run.write_record(record)?;
         Ok(run)
@@ -185,8 +193,8 @@ impl State {
                 continue;
             }
             let path = self.layout.root.join(RUNS).join(subject.as_str()).join(id.as_str());
-            let uid = if self.separate() { uid_of(&subject) } else { None };
-            return Ok(RunDir::new(dir, path, id.clone(), subject, self.control_mode(), uid));
+            let owner = self.owner(uid_of(&subject));
+            return Ok(RunDir::new(dir, path, id.clone(), subject, self.control_mode(), owner));
         }
         Err(StoreError::NotFound { what: "run", name: id.as_str().to_owned() })
     }
@@ -311,6 +319,16 @@ impl State {
         };
         let profile = parse_profile(&text)
             .map_err(|problems| self.problems(Path::new(AGENTS).join(&file), &problems))?;
+        let soul = self.read_text(self.agents.as_fd(), AGENTS, &format!("{name}.soul.md"))?;
+        Ok(Some((profile, soul.unwrap_or_default())))
+    }
+
+    /// Profile and soul as they are written; `None` when there is none.
+    pub fn agent_text(&self, name: &AgentName) -> Result<Option<(String, String)>, StoreError> {
+        let Some(profile) = self.read_text(self.agents.as_fd(), AGENTS, &format!("{name}.yaml"))?
+        else {
+            return Ok(None);
+        };
         let soul = self.read_text(self.agents.as_fd(), AGENTS, &format!("{name}.soul.md"))?;
         Ok(Some((profile, soul.unwrap_or_default())))
     }

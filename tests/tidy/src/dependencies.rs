@@ -9,7 +9,7 @@ pub const EDGES: [(&str, &[&str]); 12] = [
     ("wire", &[]),
     ("domain", &[]),
     ("muzzle", &["wire"]),
-    ("store", &["domain"]),
+    ("store", &["domain", "sentinel-broker"]),
     ("api", &["domain"]),
     ("worker", &["domain", "store", "wire"]),
     ("rehearsal", &["wire"]),

@@ -215,10 +215,26 @@ pub(super) fn render_turn(turn: &[Message]) -> Vec<Value> {
         return messages;
     }
     shown.append(&mut rest);
+    let kept = shown.len();
+    shown.retain(|part| has_place(part));
+    if shown.is_empty() && kept > 0 && !first.extra.is_of(DIALECT) {
+        // All of it was for another provider, such as its encrypted thinking.
+        return messages;
+    }
     if !shown.is_empty() || messages.is_empty() {
         messages.push(render_spoken(first.role, &first.extra, &shown));
     }
     messages
+}
+
+/// Whether a part can be written in this dialect at all.
+fn has_place(part: &Part) -> bool {
+    match part {
+        Part::Text(_) | Part::Image(_) | Part::ToolCall(_) => true,
+        Part::Reasoning(reasoning) => reasoning.extra.is_of(DIALECT),
+        Part::Unknown(unknown) => unknown.dialect == DIALECT,
+        Part::ToolResult(_) => false,
+    }
 }
 
 fn render_result(message: &Message, result: &ToolResult) -> Value {
@@ -238,7 +254,7 @@ fn render_result(message: &Message, result: &ToolResult) -> Value {
     } else {
         map.insert("content".to_owned(), json!(result.text()));
     }
-    if of_this { finish(map, &message.extra) } else { Value::Object(map) }
+    Value::Object(if of_this { message.extra.under(DIALECT, map) } else { map })
 }
 
 /// Writes an answer's message. Clients expect its content as one string, never a list.
@@ -303,17 +319,7 @@ fn render_spoken(role: Role, extra: &Extra, parts: &[&Part]) -> Value {
         let nothing = if map.contains_key("tool_calls") { Value::Null } else { json!("") };
         map.insert("content".to_owned(), nothing);
     }
-    finish(map, extra)
-}
-
-/// Lays the canonical fields over the node's own.
-fn finish(map: Map<String, Value>, extra: &Extra) -> Value {
-    let mut whole = extra.fields_for(DIALECT);
-    if whole.is_empty() {
-        return Value::Object(map);
-    }
-    whole.extend(map);
-    Value::Object(whole)
+    Value::Object(extra.under(DIALECT, map))
 }
 
 /// Thinking goes back only to servers that sent it in this dialect: OpenAI itself refuses the field.

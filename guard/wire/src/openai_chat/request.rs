@@ -3,13 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::{DIALECT, message};
-use crate::WireError;
-use crate::conversation::{Request, Tool, ToolChoice, ToolSpec, Unknown, turns};
+use crate::conversation::{Request, ToolChoice, turns};
 use crate::extra::{Extra, Form};
 use crate::json::{
-    put_rest, take_array, take_bool, take_count, take_exact, take_number, take_object, take_string,
-    take_strings,
+    take_array, take_bool, take_count, take_number, take_string, take_strings, take_true,
 };
+use crate::{WireError, function_tool};
 
 pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Request, WireError> {
     let Some(model) = take_string(&mut map, "model") else {
@@ -44,7 +43,7 @@ pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Request, WireError> {
         model,
         stream: take_true(&mut map, "stream"),
         messages,
-        tools: take_tools(&mut map),
+        tools: function_tool::take(DIALECT, &mut map),
         tool_choice: take_choice(&mut map),
         parallel_tool_calls: take_bool(&mut map, "parallel_tool_calls"),
         max_tokens,
@@ -52,39 +51,6 @@ pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Request, WireError> {
         top_p: take_number(&mut map, "top_p"),
         stop,
         extra: Extra::rest(DIALECT, form, map),
-    })
-}
-
-/// Takes a flag whose default is `false`; a spelled-out default stays, so that it is written again.
-fn take_true(map: &mut Map<String, Value>, field: &str) -> bool {
-    map.get(field) == Some(&Value::Bool(true)) && take_bool(map, field).is_some()
-}
-
-fn take_tools(map: &mut Map<String, Value>) -> Vec<Tool> {
-    if map.get("tools").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        return Vec::new();
-    }
-    take_array(map, "tools").unwrap_or_default().into_iter().map(parse_tool).collect()
-}
-
-fn parse_tool(value: Value) -> Tool {
-    let unknown = |value| Tool::Unknown(Unknown { dialect: DIALECT, among_calls: false, value });
-    let Value::Object(mut map) = value else { return unknown(value) };
-    let named =
-        map.get("function").and_then(|function| function.get("name")).is_some_and(Value::is_string);
-    if !named || !take_exact(&mut map, "type", "function") {
-        return unknown(Value::Object(map));
-    }
-    let mut function = take_object(&mut map, "function").unwrap_or_default();
-    let name = take_string(&mut function, "name").unwrap_or_default();
-    let description = take_string(&mut function, "description");
-    let schema = take_object(&mut function, "parameters").map(Value::Object).unwrap_or_default();
-    put_rest(&mut map, "function", function);
-    Tool::Function(ToolSpec {
-        name,
-        description,
-        schema,
-        extra: Extra::rest(DIALECT, Form::default(), map),
     })
 }
 
@@ -120,10 +86,7 @@ pub(crate) fn render(request: &Request) -> Value {
     if request.stream || map.get("stream").is_some_and(Value::is_boolean) {
         map.insert("stream".to_owned(), json!(request.stream));
     }
-    let tools: Vec<Value> = request.tools.iter().filter_map(render_tool).collect();
-    if !tools.is_empty() {
-        map.insert("tools".to_owned(), Value::Array(tools));
-    }
+    function_tool::put(DIALECT, &mut map, &request.tools);
     if let Some(choice) = &request.tool_choice {
         map.insert("tool_choice".to_owned(), render_choice(choice));
     }
@@ -150,29 +113,6 @@ pub(crate) fn render(request: &Request) -> Value {
         }
     }
     Value::Object(map)
-}
-
-fn render_tool(tool: &Tool) -> Option<Value> {
-    let spec = match tool {
-        Tool::Function(spec) => spec,
-        Tool::Unknown(unknown) => {
-            return (unknown.dialect == DIALECT).then(|| unknown.value.clone());
-        }
-    };
-    let mut map = spec.extra.fields_for(DIALECT);
-    let mut function = Map::new();
-    function.insert("name".to_owned(), json!(spec.name));
-    if let Some(description) = &spec.description {
-        function.insert("description".to_owned(), json!(description));
-    }
-    if !spec.schema.is_null() {
-        function.insert("parameters".to_owned(), spec.schema.clone());
-    }
-    let mut fields = take_object(&mut map, "function").unwrap_or_default();
-    fields.extend(function);
-    map.insert("type".to_owned(), json!("function"));
-    map.insert("function".to_owned(), Value::Object(fields));
-    Some(Value::Object(map))
 }
 
 fn render_choice(choice: &ToolChoice) -> Value {

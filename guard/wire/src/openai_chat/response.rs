@@ -6,8 +6,9 @@ use super::{DIALECT, message};
 use crate::WireError;
 use crate::conversation::{Message, Part, Role};
 use crate::extra::{Extra, Form};
-use crate::json::{take_array, take_count, take_filled, take_object, take_string};
-use crate::response::{Choice, Response, StopReason, Usage};
+use crate::json::{take_array, take_filled, take_object, take_string};
+use crate::openai_usage::CHAT;
+use crate::response::{Choice, Response, StopReason};
 
 pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Response, WireError> {
     let Some(choices) = take_array(&mut map, "choices") else {
@@ -22,7 +23,7 @@ pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Response, WireError> 
         id: take_filled(&mut map, "id").unwrap_or_default(),
         model: take_filled(&mut map, "model").unwrap_or_default(),
         choices,
-        usage: take_object(&mut map, "usage").map(parse_usage),
+        usage: take_object(&mut map, "usage").map(|usage| CHAT.parse(usage)),
         extra: Extra::rest(DIALECT, Form::default(), map),
     })
 }
@@ -74,59 +75,6 @@ pub(super) fn stop_to(stop: &StopReason) -> &str {
     }
 }
 
-/// `usage`: `prompt_tokens` and `completion_tokens` with their `_details`.
-pub(super) fn parse_usage(mut map: Map<String, Value>) -> Usage {
-    let input = take_count(&mut map, "prompt_tokens");
-    let output = take_count(&mut map, "completion_tokens");
-    let cached = take_detail(&mut map, "prompt_tokens_details", "cached_tokens");
-    let reasoning = take_detail(&mut map, "completion_tokens_details", "reasoning_tokens");
-    let mut form = Form::default();
-    if input.is_none() {
-        form = form.and(Form::ABSENT);
-    }
-    if output.is_none() {
-        form = form.and(Form::BARE);
-    }
-    Usage {
-        input: input.unwrap_or_default(),
-        output: output.unwrap_or_default(),
-        cached,
-        reasoning,
-        extra: Extra::rest(DIALECT, form, map),
-    }
-}
-
-fn take_detail(map: &mut Map<String, Value>, outer: &str, inner: &str) -> Option<u64> {
-    match map.get_mut(outer) {
-        // The emptied object stays, so that it is written again.
-        Some(Value::Object(details)) => take_count(details, inner),
-        _ => None,
-    }
-}
-
-pub(super) fn render_usage(usage: &Usage) -> Value {
-    let mut map = usage.extra.fields_for(DIALECT);
-    if usage.input != 0 || !usage.extra.has_form(DIALECT, Form::ABSENT) {
-        map.insert("prompt_tokens".to_owned(), json!(usage.input));
-    }
-    if usage.output != 0 || !usage.extra.has_form(DIALECT, Form::BARE) {
-        map.insert("completion_tokens".to_owned(), json!(usage.output));
-    }
-    if !usage.extra.is_of(DIALECT) {
-        map.insert("total_tokens".to_owned(), json!(usage.input.saturating_add(usage.output)));
-    }
-    put_detail(&mut map, "prompt_tokens_details", "cached_tokens", usage.cached);
-    put_detail(&mut map, "completion_tokens_details", "reasoning_tokens", usage.reasoning);
-    Value::Object(map)
-}
-
-fn put_detail(map: &mut Map<String, Value>, outer: &str, inner: &str, count: Option<u64>) {
-    let Some(count) = count else { return };
-    let mut details = take_object(map, outer).unwrap_or_default();
-    details.insert(inner.to_owned(), json!(count));
-    map.insert(outer.to_owned(), Value::Object(details));
-}
-
 pub(crate) fn render(response: &Response) -> Value {
     let extra = &response.extra;
     let mut map = Map::new();
@@ -146,7 +94,7 @@ pub(crate) fn render(response: &Response) -> Value {
         response.choices.iter().enumerate().map(|(index, choice)| render_choice(index, choice));
     map.insert("choices".to_owned(), Value::Array(choices.collect()));
     if let Some(usage) = &response.usage {
-        map.insert("usage".to_owned(), render_usage(usage));
+        map.insert("usage".to_owned(), CHAT.render(usage));
     }
     Value::Object(map)
 }

@@ -5,13 +5,14 @@
 use serde_json::{Map, Value, json};
 
 use super::DIALECT;
-use super::response::{parse_usage, render_usage, stop_from, stop_to};
+use super::response::{stop_from, stop_to};
 use crate::conversation::{Part, Text};
 use crate::extra::{Extra, Form};
 use crate::json::{take_array, take_exact, take_object, take_string};
+use crate::openai_usage::CHAT;
 use crate::response::Response;
 use crate::stream::{Owner, PartAt, StreamEvent};
-use crate::{WireError, limits, sse};
+use crate::{WireError, limits, sse, stream};
 
 /// Reads chunks.
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ struct CallState {
     early: String,
 }
 
-impl Reader {
-    pub(crate) fn chunk(
+impl stream::Reader for Reader {
+    fn object(
         &mut self,
         mut map: Map<String, Value>,
         events: &mut Vec<StreamEvent>,
@@ -70,13 +71,12 @@ impl Reader {
             self.choice(choice, events)?;
         }
         if let Some(usage) = usage {
-            events.push(StreamEvent::Usage(parse_usage(usage)));
+            events.push(StreamEvent::Usage(CHAT.parse(usage)));
         }
         Ok(())
     }
 
-    /// `[DONE]`.
-    pub(crate) fn done(&mut self, events: &mut Vec<StreamEvent>) -> Result<(), WireError> {
+    fn done(&mut self, events: &mut Vec<StreamEvent>) -> Result<(), WireError> {
         if self.choices.is_empty() || self.choices.iter().any(|choice| !choice.stopped) {
             return Err(WireError::Truncated {
                 dialect: DIALECT,
@@ -90,7 +90,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(crate) fn missing(&self) -> String {
+    fn missing(&self) -> String {
         if self.choices.iter().all(|choice| choice.stopped) && !self.choices.is_empty() {
             "its end marker [DONE]".to_owned()
         } else {
@@ -98,8 +98,7 @@ impl Reader {
         }
     }
 
-    /// Gives assembled parts the spelling they came in.
-    pub(crate) fn shape(&self, response: &mut Response) {
+    fn shape(&self, response: &mut Response) {
         for (choice, state) in response.choices.iter_mut().zip(&self.choices) {
             let Some(message) = choice.messages.first_mut() else { continue };
             for part in &mut message.parts {
@@ -116,7 +115,9 @@ impl Reader {
             }
         }
     }
+}
 
+impl Reader {
     fn choice(
         &mut self,
         mut map: Map<String, Value>,
@@ -144,7 +145,12 @@ impl Reader {
         let stop = take_string(&mut map, "finish_reason").filter(|word| !word.is_empty());
         for (name, value) in map {
             if !value.is_null() {
-                events.push(StreamEvent::Field { owner: Owner::Choice(choice), name, value });
+                events.push(StreamEvent::Field {
+                    dialect: DIALECT,
+                    owner: Owner::Choice(choice),
+                    name,
+                    value,
+                });
             }
         }
         if let Some(word) = stop {
@@ -196,7 +202,12 @@ impl ChoiceState {
         }
         for (name, value) in map {
             if !value.is_null() {
-                events.push(StreamEvent::Field { owner: Owner::Message(choice), name, value });
+                events.push(StreamEvent::Field {
+                    dialect: DIALECT,
+                    owner: Owner::Message(choice),
+                    name,
+                    value,
+                });
             }
         }
         Ok(())
@@ -251,7 +262,12 @@ impl ChoiceState {
         }
         for (name, value) in map {
             if !value.is_null() {
-                events.push(StreamEvent::Field { owner: Owner::Part(at), name, value });
+                events.push(StreamEvent::Field {
+                    dialect: DIALECT,
+                    owner: Owner::Part(at),
+                    name,
+                    value,
+                });
             }
         }
     }
@@ -318,8 +334,8 @@ pub(crate) struct Writer {
     calls: Vec<PartAt>,
 }
 
-impl Writer {
-    pub(crate) fn write(&mut self, event: &StreamEvent) -> Vec<u8> {
+impl stream::Writer for Writer {
+    fn write(&mut self, event: &StreamEvent) -> Vec<u8> {
         match event {
             StreamEvent::Started { id, model, extra } => {
                 self.head.insert("id".to_owned(), json!(id));
@@ -348,25 +364,32 @@ impl Writer {
             StreamEvent::ToolCallArguments { at, fragment } => {
                 self.call(*at, json!({"function": {"arguments": fragment}}))
             }
-            StreamEvent::Field { owner, name, value } => self.field(*owner, name, value),
+            StreamEvent::Field { dialect: DIALECT, owner, name, value } => {
+                self.field(*owner, name, value)
+            }
             StreamEvent::Finished { choice, stop } => self.chunk(
                 json!([{"index": choice, "delta": {}, "finish_reason": stop_to(stop)}]),
                 None,
             ),
-            StreamEvent::Usage(usage) => self.chunk(json!([]), Some(render_usage(usage))),
+            StreamEvent::Usage(usage) => self.chunk(json!([]), Some(CHAT.render(usage))),
             StreamEvent::Error(error) => sse::encode(None, &super::error(error).to_string()),
-            StreamEvent::Unknown(_) | StreamEvent::ToolCallEnded { .. } => Vec::new(),
+            StreamEvent::Field { .. }
+            | StreamEvent::UnknownPart { .. }
+            | StreamEvent::Unknown(_)
+            | StreamEvent::ToolCallEnded { .. } => Vec::new(),
             StreamEvent::Ended => sse::encode(None, "[DONE]"),
         }
     }
+}
 
+impl Writer {
     fn field(&self, owner: Owner, name: &str, value: &Value) -> Vec<u8> {
         let mut fields = Map::new();
         fields.insert(name.to_owned(), value.clone());
         match owner {
             Owner::Message(choice) => self.delta(choice, Value::Object(fields)),
             Owner::Part(at) if self.calls.contains(&at) => self.call(at, Value::Object(fields)),
-            Owner::Choice(_) | Owner::Response | Owner::Part(_) => Vec::new(),
+            Owner::Choice(_) | Owner::Response | Owner::Part(_) | Owner::Item(_) => Vec::new(),
         }
     }
 

@@ -61,10 +61,16 @@ impl Assembly {
                     call.arguments.push_str(fragment);
                 }
             }
-            StreamEvent::Field { owner, name, value } => {
+            StreamEvent::Field { dialect, owner, name, value } => {
                 self.count(name.len() + value.to_string().len())?;
-                let dialect = self.dialect;
-                self.extra(*owner)?.merge(dialect, name, value.clone());
+                // Items have no place in one message; their dialect shapes the answer itself.
+                if !matches!(owner, Owner::Item(_)) {
+                    self.extra(*owner)?.merge(*dialect, name, value.clone());
+                }
+            }
+            StreamEvent::UnknownPart { at, unknown } => {
+                self.count(unknown.value.to_string().len())?;
+                self.part(*at, Part::Unknown(unknown.clone()))?;
             }
             StreamEvent::Finished { choice, stop } => {
                 self.choice(*choice)?.stop = Some(stop.clone());
@@ -146,7 +152,7 @@ impl Assembly {
             Owner::Response => &mut self.response.extra,
             Owner::Choice(choice) => &mut self.choice(choice)?.extra,
             Owner::Message(choice) => &mut self.message(choice)?.extra,
-            Owner::Part(at) => {
+            Owner::Part(at) | Owner::Item(at) => {
                 let new =
                     Part::Reasoning(Reasoning { text: String::new(), extra: Extra::of(dialect) });
                 match self.part(at, new)? {

@@ -12,9 +12,11 @@ mod assembly;
 mod parser;
 mod renderer;
 
-use serde_json::Value;
+use std::fmt::Debug;
 
-use crate::{Extra, ProviderError, StopReason, Usage};
+use serde_json::{Map, Value};
+
+use crate::{Dialect, Extra, ProviderError, Response, StopReason, Unknown, Usage, WireError};
 
 pub use parser::{Frame, StreamParser};
 pub use renderer::StreamRenderer;
@@ -37,6 +39,8 @@ pub enum Owner {
     Choice(u32),
     /// The assistant message of a choice.
     Message(u32),
+    /// The output item that holds a part; the responses dialect alone has items.
+    Item(PartAt),
     /// A part.
     Part(PartAt),
 }
@@ -103,6 +107,8 @@ pub enum StreamEvent {
     },
     /// A field without canonical place: arrays of one name grow, objects merge, the rest replaces.
     Field {
+        /// The dialect that knows it; others drop it.
+        dialect: Dialect,
         /// What it belongs to.
         owner: Owner,
         /// Its name in the dialect.
@@ -121,8 +127,65 @@ pub enum StreamEvent {
     Usage(Usage),
     /// The provider broke off with an error. The stream is over and there is no answer.
     Error(ProviderError),
+    /// A whole part this crate does not know.
+    UnknownPart {
+        /// The part.
+        at: PartAt,
+        /// The part as sent.
+        unknown: Unknown,
+    },
     /// An event this crate does not know.
-    Unknown(Value),
+    Unknown(Unknown),
     /// The dialect's own end marker.
     Ended,
+}
+
+impl StreamEvent {
+    /// The part an event belongs to.
+    pub fn part(&self) -> Option<PartAt> {
+        match self {
+            Self::TextDelta { at, .. }
+            | Self::RefusalDelta { at, .. }
+            | Self::ReasoningDelta { at, .. }
+            | Self::ToolCallStarted { at, .. }
+            | Self::ToolCallArguments { at, .. }
+            | Self::ToolCallEnded { at }
+            | Self::UnknownPart { at, .. }
+            | Self::Field { owner: Owner::Part(at) | Owner::Item(at), .. } => Some(*at),
+            Self::Field { .. }
+            | Self::Started { .. }
+            | Self::Finished { .. }
+            | Self::Usage(_)
+            | Self::Error(_)
+            | Self::Unknown(_)
+            | Self::Ended => None,
+        }
+    }
+}
+
+/// What reads one dialect's frames.
+pub(crate) trait Reader: Debug + Send + Sync {
+    /// One JSON object.
+    fn object(
+        &mut self,
+        map: Map<String, Value>,
+        events: &mut Vec<StreamEvent>,
+    ) -> Result<(), WireError>;
+
+    /// `data: [DONE]`, which some servers also send behind another dialect's end.
+    fn done(&mut self, _events: &mut Vec<StreamEvent>) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    /// What a stream that ends now lacks.
+    fn missing(&self) -> String;
+
+    /// Gives the assembled answer the shape its dialect would have given it whole.
+    fn shape(&self, _response: &mut Response) {}
+}
+
+/// What writes one dialect's frames.
+pub(crate) trait Writer: Debug + Send + Sync {
+    /// The bytes for one event.
+    fn write(&mut self, event: &StreamEvent) -> Vec<u8>;
 }

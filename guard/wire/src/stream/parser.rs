@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::StreamEvent;
 use super::assembly::Assembly;
+use super::{Reader, StreamEvent};
 use crate::limits::MESSAGE_BYTES;
 use crate::response::Response;
-use crate::{Dialect, WireError, dialect, json, ndjson, openai_chat, sse};
+use crate::surrogates::Surrogates;
+use crate::{Dialect, WireError, dialect, json, ndjson, sse};
 
 /// One frame of a stream: its bytes, to forward, and what they say.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,29 +24,23 @@ pub struct StreamParser {
     dialect: Dialect,
     /// Taken when the stream is flushed.
     framing: Option<Framing>,
-    state: State,
+    reader: Box<dyn Reader>,
     assembly: Assembly,
     ended: bool,
     failed: Option<WireError>,
     replaced: usize,
+    surrogates: Surrogates,
 }
 
 #[derive(Debug)]
 enum Framing {
     Sse(sse::Decoder),
-    #[expect(dead_code, reason = "the Ollama dialects use it")]
     Ndjson(ndjson::Decoder),
-}
-
-#[derive(Debug)]
-enum State {
-    OpenAiChat(openai_chat::stream::Reader),
 }
 
 /// A frame before the dialect has read it.
 struct Framed {
     raw: Vec<u8>,
-    name: Option<String>,
     data: Option<String>,
     replaced: usize,
 }
@@ -53,20 +48,20 @@ struct Framed {
 impl StreamParser {
     /// A parser at the start of a stream.
     pub fn new(dialect: Dialect) -> Self {
-        let (framing, state) = match dialect {
-            Dialect::OpenAiChat => (
-                Framing::Sse(sse::Decoder::new(MESSAGE_BYTES)),
-                State::OpenAiChat(openai_chat::stream::Reader::default()),
-            ),
+        let framing = if dialect.is_ndjson() {
+            Framing::Ndjson(ndjson::Decoder::new(MESSAGE_BYTES))
+        } else {
+            Framing::Sse(sse::Decoder::new(MESSAGE_BYTES))
         };
         Self {
             dialect,
             framing: Some(framing),
-            state,
+            reader: dialect.reader(),
             assembly: Assembly::new(dialect),
             ended: false,
             failed: None,
             replaced: 0,
+            surrogates: Surrogates::default(),
         }
     }
 
@@ -77,14 +72,8 @@ impl StreamParser {
 
     /// As [`StreamParser::push`], with the bytes of each frame. After an error every call gives it again.
     pub fn push_frames(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, WireError> {
-        let dialect = self.dialect;
-        let too_large = |error: sse::TooLarge| WireError::TooLarge {
-            dialect,
-            what: "a stream event in bytes",
-            limit: error.limit,
-        };
         let framed = match &mut self.framing {
-            None => return Err(WireError::shape(dialect, "stream", "bytes after its end")),
+            None => return Err(WireError::shape(self.dialect, "stream", "bytes after its end")),
             Some(Framing::Sse(decoder)) => {
                 decoder.push(bytes).map(|events| events.into_iter().map(Framed::from).collect())
             }
@@ -92,7 +81,12 @@ impl StreamParser {
                 decoder.push(bytes).map(|lines| lines.into_iter().map(Framed::from).collect())
             }
         };
-        self.read_all(framed.map_err(too_large))
+        let framed = framed.map_err(|error| WireError::TooLarge {
+            dialect: self.dialect,
+            what: "a stream event in bytes",
+            limit: error.limit,
+        });
+        self.read_all(framed)
     }
 
     /// The connection has closed: what was still open is read. [`StreamParser::finish`] does it too.
@@ -109,22 +103,17 @@ impl StreamParser {
     /// when the connection closed before the dialect's own end marker.
     pub fn finish(mut self) -> Result<Response, WireError> {
         let cut = self.flush().err();
-        if self.ended {
-            if let Some(error) = cut {
-                return Err(error);
+        match (cut, self.ended) {
+            (None, true) => {
+                let mut response = self.assembly.into_response();
+                self.reader.shape(&mut response);
+                Ok(response)
             }
-            let mut response = self.assembly.into_response();
-            match &self.state {
-                State::OpenAiChat(reader) => reader.shape(&mut response),
-            }
-            return Ok(response);
-        }
-        match cut {
             // A fault in the bytes the close cut off is the cut's fault.
-            None | Some(WireError::NotJson { .. }) => {
-                Err(WireError::Truncated { dialect: self.dialect, missing: self.missing() })
+            (None | Some(WireError::NotJson { .. }), false) => {
+                Err(WireError::Truncated { dialect: self.dialect, missing: self.reader.missing() })
             }
-            Some(error) => Err(error),
+            (Some(error), _) => Err(error),
         }
     }
 
@@ -133,15 +122,10 @@ impl StreamParser {
         self.ended
     }
 
-    /// Invalid UTF-8 subparts replaced by U+FFFD so far; more than 0 belongs in a log.
+    /// Invalid UTF-8 subparts and lone surrogate halves replaced by U+FFFD or dropped so far; more than
+    /// 0 belongs in a log.
     pub fn replaced(&self) -> usize {
         self.replaced
-    }
-
-    fn missing(&self) -> String {
-        match &self.state {
-            State::OpenAiChat(reader) => reader.missing(),
-        }
     }
 
     fn read_all(
@@ -160,14 +144,25 @@ impl StreamParser {
     }
 
     fn read(&mut self, framed: Framed) -> Result<Frame, WireError> {
-        let Framed { raw, name, data, replaced } = framed;
+        let Framed { raw, data, replaced } = framed;
         self.replaced += replaced;
         let mut events = Vec::new();
-        if let Some(data) = data {
-            if self.ended {
+        match data {
+            Some(data) if data.trim_ascii() == "[DONE]" && !self.ended => {
+                self.reader.done(&mut events)?;
+            }
+            Some(data) if data.trim_ascii() == "[DONE]" => {}
+            Some(_) if self.ended => {
                 return Err(WireError::shape(self.dialect, "stream", "data after its end marker"));
             }
-            self.read_data(name.as_deref(), &data, &mut events)?;
+            Some(data) => {
+                let map = self.read_object(&data)?;
+                match dialect::error_of(&map) {
+                    Some(error) => events.push(StreamEvent::Error(error)),
+                    None => self.reader.object(map, &mut events)?,
+                }
+            }
+            None => {}
         }
         for event in &events {
             self.assembly.add(event)?;
@@ -179,47 +174,33 @@ impl StreamParser {
         }
         Ok(Frame { raw, events })
     }
+}
 
-    fn read_data(
-        &mut self,
-        _name: Option<&str>,
-        data: &str,
-        events: &mut Vec<StreamEvent>,
-    ) -> Result<(), WireError> {
-        if data == "[DONE]" && matches!(self.state, State::OpenAiChat(_)) {
-            match &mut self.state {
-                State::OpenAiChat(reader) => reader.done(events)?,
-            }
-            return Ok(());
+impl StreamParser {
+    fn read_object(&mut self, data: &str) -> Result<Map<String, Value>, WireError> {
+        let strict = json::read_object(self.dialect, data.as_bytes());
+        if strict.is_ok() {
+            self.replaced += self.surrogates.skip();
+            return strict;
         }
-        let map = json::read_object(self.dialect, data.as_bytes())?;
-        if let Some(error) = dialect::error_of(&map) {
-            events.push(StreamEvent::Error(error));
-            return Ok(());
-        }
-        self.read_object(map, events)
-    }
-
-    fn read_object(
-        &mut self,
-        map: Map<String, Value>,
-        events: &mut Vec<StreamEvent>,
-    ) -> Result<(), WireError> {
-        match &mut self.state {
-            State::OpenAiChat(reader) => reader.chunk(map, events),
-        }
+        let Some((mended, lost)) = self.surrogates.mend(data) else { return strict };
+        self.replaced += lost;
+        json::read_object(self.dialect, mended.as_bytes())
     }
 }
 
 impl From<sse::Event> for Framed {
     fn from(event: sse::Event) -> Self {
-        Self { raw: event.raw, name: event.name, data: event.data, replaced: event.replaced }
+        Self { raw: event.raw, data: event.data, replaced: event.replaced }
     }
 }
 
 impl From<ndjson::Line> for Framed {
     fn from(line: ndjson::Line) -> Self {
-        let data = (!line.text.is_empty()).then_some(line.text);
-        Self { raw: line.raw, name: None, data, replaced: line.replaced }
+        Self {
+            raw: line.raw,
+            data: (!line.text.is_empty()).then_some(line.text),
+            replaced: line.replaced,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Events to bytes.
 
-use super::StreamEvent;
-use crate::{Dialect, openai_chat};
+use super::{StreamEvent, Writer};
+use crate::Dialect;
 
 /// Writes one streamed answer in a dialect.
 ///
@@ -9,21 +9,13 @@ use crate::{Dialect, openai_chat};
 /// returns for them): when a later event must be rewritten, it continues the stream consistently.
 #[derive(Debug)]
 pub struct StreamRenderer {
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    OpenAiChat(openai_chat::stream::Writer),
+    writer: Box<dyn Writer>,
 }
 
 impl StreamRenderer {
     /// A renderer at the start of a stream.
     pub fn new(dialect: Dialect) -> Self {
-        let state = match dialect {
-            Dialect::OpenAiChat => State::OpenAiChat(openai_chat::stream::Writer::default()),
-        };
-        Self { state }
+        Self { writer: dialect.writer() }
     }
 
     /// The bytes for one event; empty when the dialect has none for it or says it later.
@@ -31,8 +23,6 @@ impl StreamRenderer {
     /// [`StreamEvent::Ended`] writes the end marker. A stream that must not look whole ends with
     /// [`StreamEvent::Error`] or with nothing.
     pub fn render(&mut self, event: &StreamEvent) -> Vec<u8> {
-        match &mut self.state {
-            State::OpenAiChat(writer) => writer.write(event),
-        }
+        self.writer.write(event)
     }
 }

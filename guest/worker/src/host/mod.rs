@@ -1,0 +1,217 @@
+//! The tool host: a process forked from the worker before anything else happens, which starts, bounds and reaps every child the run
+//! will ever have.
+//!
+//! It is forked, not executed, while the worker has one thread and nothing to lose: no token, no connection. It holds one
+//! descriptor, its end of a socket pair; when the other end closes, however the worker ended, it kills and reaps everything and
+//! goes. That is why it has no parent-death signal of its own: SIGKILL at that moment would leave its children without a reaper.
+//! Its children do have one, for the day it is killed itself, and the worker is a subreaper too, so even then nothing gets away.
+//!
+//! This module does not decide what may run or with which grants.
+
+pub mod environment;
+mod frame;
+mod limits;
+mod runner;
+mod serve;
+mod spec;
+mod streams;
+mod temporary;
+mod tree;
+
+use std::borrow::Cow;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use spec::{ChildOutcome, ChildSpec, EndedBy, Exit, HostError, Limits, Program, Step};
+
+use crate::sandbox::{
+    Applied, BaseLayer, ChildGrants, SandboxError, become_private, build, plan_base, probe_landlock,
+};
+use crate::sys::confine::restrict_self;
+use crate::sys::process::{Forked, Waited, fork_single_threaded, leave, reap_one, thread_count};
+use frame::{Request, Response};
+
+/// The worker's side of its tool host. Dropping it ends the tool host like [`ToolHost::reap`] does.
+#[derive(Debug)]
+pub struct ToolHost {
+    socket: UnixStream,
+    /// A second handle on the same socket, shared with [`Canceller`]s so that two messages never mix.
+    sending: Arc<Mutex<UnixStream>>,
+    /// `None` once it has been waited for.
+    pid: Option<i32>,
+    base: Applied,
+}
+
+/// Ends the running call of a tool host from another thread.
+#[derive(Debug, Clone)]
+pub struct Canceller {
+    sending: Arc<Mutex<UnixStream>>,
+}
+
+impl Canceller {
+    /// Asks for the end of the call that is running; [`ToolHost::run`] then returns with [`EndedBy::Cancelled`]. Nothing happens
+    /// when no call is running.
+    ///
+    /// # Errors
+    /// [`HostError::Gone`] when the tool host is gone.
+    pub fn cancel(&self) -> Result<(), HostError> {
+        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        frame::send(&mut *sending, &Request::Cancel, &[])
+    }
+}
+
+impl ToolHost {
+    /// Puts the base layer on this process and forks the tool host from it.
+    ///
+    /// Afterwards this process has no new privileges, is closed to inspection, and is a subreaper. Without Landlock it has no base
+    /// layer either: [`ToolHost::base`] says so, and whether a run may go on is the caller's to decide.
+    ///
+    /// # Errors
+    /// [`HostError::NotSingleThreaded`]; a step the kernel refuses; an error of the tool host's own start.
+    pub fn fork(base: &BaseLayer) -> Result<Self, HostError> {
+        let threads = thread_count().map_err(|error| HostError::system("count threads", &error))?;
+        if threads != 1 {
+            return Err(HostError::NotSingleThreaded { threads });
+        }
+        let landlock = probe_landlock()?;
+        let built = build(&plan_base(base), landlock, &[])?;
+        let (ours, theirs) =
+            UnixStream::pair().map_err(|error| HostError::system("make a socket pair", &error))?;
+        become_private()?;
+        if let Some(ruleset) = &built.ruleset {
+            restrict_self(ruleset.as_fd())
+                .map_err(|errno| SandboxError::kernel("enter the base landlock layer", errno))?;
+        }
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own))
+            .map_err(|errno| HostError::system("become the reaper of its tree", &errno.into()))?;
+        match fork_single_threaded()
+            .map_err(|error| HostError::system("fork the tool host", &error))?
+        {
+            Err(threads) => Err(HostError::NotSingleThreaded { threads }),
+            Ok(Forked::Child) => {
+                let served = std::panic::catch_unwind(|| serve::serve(&theirs, landlock));
+                leave(i32::from(served.is_err()))
+            }
+            Ok(Forked::Parent { child }) => {
+                drop(theirs);
+                let sending = ours
+                    .try_clone()
+                    .map_err(|error| HostError::system("share a socket", &error))?;
+                let mut host = Self {
+                    socket: ours,
+                    sending: Arc::new(Mutex::new(sending)),
+                    pid: Some(child),
+                    base: built.applied,
+                };
+                match frame::receive(&mut host.socket)?.0 {
+                    Response::Ready(ready) => ready.map(|()| host),
+                    Response::Ran { .. } | Response::Prepared(_) => Err(unexpected()),
+                }
+            }
+        }
+    }
+
+    /// The base layer, as applied to the worker and its tool host.
+    pub fn base(&self) -> &Applied {
+        &self.base
+    }
+
+    /// The process id of the tool host while it has not been reaped.
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
+    /// A handle that ends the running call.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { sending: Arc::clone(&self.sending) }
+    }
+
+    /// Builds the sandbox for a set of grants and says what it will be, without running anything. [`ToolHost::run`] uses the same.
+    ///
+    /// # Errors
+    /// A sandbox that cannot be built; [`HostError::Gone`].
+    pub fn prepare(&mut self, grants: &ChildGrants) -> Result<Applied, HostError> {
+        self.send(&Request::Prepare(Cow::Borrowed(grants)), &[])?;
+        match self.receive()?.0 {
+            Response::Prepared(applied) => applied,
+            Response::Ready(_) | Response::Ran { .. } => Err(unexpected()),
+        }
+    }
+
+    /// Runs a child and blocks until its last descendant is gone.
+    ///
+    /// # Errors
+    /// A child that failed before its program ran, a specification no child is started for, [`HostError::Gone`] and
+    /// [`HostError::StillAlive`], after which the tool host is of no use. An ordinary failure is an outcome.
+    pub fn run(&mut self, spec: &ChildSpec) -> Result<ChildOutcome, HostError> {
+        self.send(&Request::Run(Cow::Borrowed(spec)), &spec.stdin)?;
+        match self.receive()? {
+            (Response::Ran { outcome, stdout }, mut body) => {
+                let mut outcome = outcome?;
+                outcome.stderr = body.split_off(stdout.min(body.len()));
+                outcome.stdout = body;
+                Ok(outcome)
+            }
+            (Response::Ready(_) | Response::Prepared(_), _) => Err(unexpected()),
+        }
+    }
+
+    /// Ends the tool host and waits until it and its last descendant are gone.
+    ///
+    /// # Errors
+    /// [`HostError::StillAlive`] when something survives SIGKILL.
+    pub fn reap(mut self) -> Result<(), HostError> {
+        self.end()
+    }
+
+    fn send(&mut self, request: &Request<'_>, body: &[u8]) -> Result<(), HostError> {
+        let sent = {
+            let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+            frame::send(&mut *sending, request, &[body])
+        };
+        self.or_bury(sent)
+    }
+
+    fn receive(&mut self) -> Result<(Response, Vec<u8>), HostError> {
+        let received = frame::receive(&mut self.socket);
+        self.or_bury(received)
+    }
+
+    /// When the tool host is gone its children come to this process, and must not be left.
+    fn or_bury<T>(&mut self, answer: Result<T, HostError>) -> Result<T, HostError> {
+        if matches!(answer, Err(HostError::Gone)) {
+            self.end()?;
+        }
+        answer
+    }
+
+    fn end(&mut self) -> Result<(), HostError> {
+        let Some(pid) = self.pid.take() else {
+            return Ok(());
+        };
+        // An end that is closed already needs no closing.
+        drop(self.socket.shutdown(Shutdown::Both));
+        let started = Instant::now();
+        while matches!(reap_one(pid), Waited::Nothing) {
+            if started.elapsed() > limits::PATIENCE + limits::PATIENCE {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tree::kill_all(&mut tree::Signalled::new(), |_| {})
+    }
+}
+
+impl Drop for ToolHost {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+fn unexpected() -> HostError {
+    HostError::Protocol { problem: "an answer to something else".to_owned() }
+}
