@@ -1,2 +1,80 @@
-//! `sentinel`: not built yet.
-fn main() {}
+//! `sentinel`: every command a person types, and the hidden roles of one
+//! binary, so that the processes of one version never talk to another's.
+//!
+//! The story: [`args`] says what can be asked, [`connect`] where this machine's
+//! Sentinel is, `command` has one module for each command, `render` makes lines,
+//! [`exit`] says how it ended. No tool runs here,
+//! and no state is written: a command asks the control plane.
+
+#![expect(dead_code, reason = "streams and prompts come with the commands that follow a run")]
+
+mod args;
+mod catalog_args;
+mod command;
+mod connect;
+mod exit;
+mod limits;
+mod output;
+mod render;
+mod roles;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command, Options};
+use connect::{Facts, Place};
+use exit::{Exit, Failure};
+use output::Output;
+
+/// What every command works with.
+struct Context {
+    place: Place,
+    out: Output,
+}
+
+impl Context {
+    fn new(options: &Options) -> Result<Self, Failure> {
+        let place = Place::choose(options, &Facts::of_process())?;
+        Ok(Self { place, out: Output::new(options) })
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let json = cli.options.json;
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            output::report(&failure, json);
+            ExitCode::from(failure.exit.code())
+        }
+    }
+}
+
+/// Help, version, or what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    // A closed pipe loses the help and nothing else.
+    error.print().ok();
+    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+    ExitCode::from(exit.code())
+}
+
+fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    let context = || Context::new(&cli.options);
+    let exit = match cli.command {
+        Command::Role(role) => return Ok(roles::run(&role)),
+        Command::Completion(args) => command::completion::run(Output::new(&cli.options), &args),
+        Command::Runs(args) => command::runs::run(&mut context()?, &args),
+        Command::Show(args) => command::show::run(&mut context()?, &args),
+        Command::Approvals(args) => command::approvals::run(&mut context()?, &args),
+        Command::Status => command::status::run(&mut context()?),
+        Command::Doctor => command::doctor::run(&mut context()?),
+        Command::Model(sub) => command::model::run(&mut context()?, &sub),
+        Command::Agent(sub) => command::agent::run(&mut context()?, &sub),
+    };
+    Ok(ExitCode::from(exit?.code()))
+}

@@ -1,0 +1,15 @@
+//! One module for each command, and what several of them need: which run is
+//! meant, and text from standard input.
+
+pub(crate) mod agent;
+pub(crate) mod agent_edit;
+pub(crate) mod approvals;
+pub(crate) mod completion;
+pub(crate) mod doctor;
+pub(crate) mod input;
+pub(crate) mod model;
+pub(crate) mod resolve;
+pub(crate) mod runs;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod toolchain;
