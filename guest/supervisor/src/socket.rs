@@ -74,8 +74,8 @@ async fn converse(mut stream: UnixStream, shared: &Arc<Shared>) -> Result<(), Fr
     let who = login_of(uid);
     // A control plane that has just started answers once it knows its accounts.
     let mut ready = shared.ready.clone();
-    let known = tokio::time::timeout(limits::READY, ready.wait_for(|ready| *ready)).await;
-    if !matches!(known, Ok(Ok(_))) {
+    let known = async { ready.wait_for(|ready| *ready).await.is_ok() };
+    if !matches!(tokio::time::timeout(limits::READY, known).await, Ok(true)) {
         let refusal = refuse(
             RefusalCode::Unavailable,
             "the launcher does not answer",
