@@ -35,12 +35,15 @@ pub const STOP_REAP: Duration = Duration::from_secs(5);
 /// How often orphans that do not die are looked at again.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Orphans that outlive this are chased by killing every process of their account, if the account
-/// has no live worker.
-pub const CHASE_IDLE_ACCOUNT: Duration = Duration::from_millis(500);
+/// What one look after orphans may take before everything else gets its turn.
+pub const SWEEP_TIME: Duration = Duration::from_millis(20);
 
-/// ... and after this, even if it has one: its runs resume.
-pub const CHASE_ACCOUNT: Duration = Duration::from_secs(3);
+/// Orphans that outlive this take their whole account with them even if it has live workers, whose
+/// runs resume. An account without one ends at once.
+pub const BUSY_ACCOUNT_GRACE: Duration = Duration::from_secs(3);
+
+/// How often an account is ended again while orphans remain.
+pub const ACCOUNT_END_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Directory levels below a workspace or memory bank in which an agent is granted what it finds when
 /// the directory is first prepared.

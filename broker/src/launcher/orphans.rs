@@ -1,10 +1,11 @@
 //! What workers leave behind: every child of the launcher that it did not start.
 //!
-//! Each sweep kills and reaps until nothing new turns up. An orphan's own children become the
-//! launcher's when it dies, before its death is reported, so a sweep that finds none is proof. What
-//! outlives the sweeps, such as a chain of processes that fork and exit, is ended with every
-//! process of its account. With a single uid there is no such account to end, and the chain is
-//! swept for as long as it goes on; the notice of its run waits.
+//! Each sweep, on every SIGCHLD, kills and reaps until nothing new turns up. An orphan's own children
+//! become the launcher's when it dies, before its death is reported, so a sweep that finds none is
+//! proof. Processes that fork and exit may outrun it; therefore an account that has orphans and no
+//! live worker is ended as a whole, which nothing outruns, and one with live workers when sweeping
+//! alone does not get there. With a single uid there is no account to end: the sweeps go on for as
+//! long as the chain does, and the notice of its run waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,9 +18,6 @@ use crate::limits;
 use crate::observed;
 use crate::plan::Identity;
 use crate::sys::purge;
-
-/// Rounds of one sweep, so that a fork bomb does not keep the launcher from everything else.
-const ROUNDS: usize = 64;
 
 /// What is known about them.
 pub(super) struct Orphans {
@@ -86,7 +84,8 @@ impl Orphans {
 impl Launcher {
     /// Kills and reaps what was left behind. Costs one look at the children when there is nothing.
     pub(super) fn sweep_orphans(&mut self) {
-        for _ in 0..ROUNDS {
+        let start = Instant::now();
+        while start.elapsed() < limits::SWEEP_TIME {
             let children = match children::of_this_process() {
                 Ok(children) => children,
                 Err(error) => return tell(format_args!("could not list own children: {error}")),
@@ -117,11 +116,11 @@ impl Launcher {
         let Accounts::Separate { uids, .. } = &self.accounts else { return };
         let now = Instant::now();
         let outlived = now.duration_since(*self.orphans.since.get_or_insert(now));
-        let recently = self
+        let ended_lately = self
             .orphans
             .chased
-            .is_some_and(|last| now.duration_since(last) < limits::CHASE_IDLE_ACCOUNT);
-        if recently {
+            .is_some_and(|last| now.duration_since(last) < limits::ACCOUNT_END_INTERVAL);
+        if ended_lately {
             return;
         }
         let owners = self.orphans.remaining.values().flatten().copied();
@@ -129,7 +128,11 @@ impl Launcher {
         let busy = self.workers.values().filter_map(|worker| worker.identity);
         let busy: BTreeSet<u32> = busy.map(|identity| identity.uid).collect();
         for uid in accounts_to_end(&agents, &busy, outlived) {
-            tell(format_args!("ending every process of uid {uid}: it leaves processes behind"));
+            if busy.contains(&uid) {
+                tell(format_args!(
+                    "ending every process of uid {uid}: it leaves ever new ones behind"
+                ));
+            }
             if let Err(errno) = purge::kill_all_of(uid) {
                 tell(format_args!("could not end the processes of uid {uid}: {errno}"));
             }
@@ -138,14 +141,9 @@ impl Launcher {
     }
 }
 
-/// Which of the accounts that orphans belong to have to end as a whole: those without a live worker
-/// soon, the others when nothing else helps.
+/// Which of the accounts that orphans belong to have to end as a whole.
 fn accounts_to_end(accounts: &BTreeSet<u32>, busy: &BTreeSet<u32>, outlived: Duration) -> Vec<u32> {
-    let due = |uid: &u32| {
-        let patience =
-            if busy.contains(uid) { limits::CHASE_ACCOUNT } else { limits::CHASE_IDLE_ACCOUNT };
-        outlived >= patience
-    };
+    let due = |uid: &u32| !busy.contains(uid) || outlived >= limits::BUSY_ACCOUNT_GRACE;
     accounts.iter().copied().filter(due).collect()
 }
 
@@ -154,13 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_with_live_workers_are_ended_last() {
+    fn an_account_with_live_workers_is_ended_last() {
         let accounts = BTreeSet::from([58_001, 58_002]);
         let busy = BTreeSet::from([58_002, 58_003]);
         let after = |millis| accounts_to_end(&accounts, &busy, Duration::from_millis(millis));
-        assert_eq!(after(0), [0_u32; 0]);
-        assert_eq!(after(499), [0_u32; 0]);
-        assert_eq!(after(500), [58_001]);
+        assert_eq!(after(0), [58_001]);
         assert_eq!(after(2_999), [58_001]);
         assert_eq!(after(3_000), [58_001, 58_002]);
     }

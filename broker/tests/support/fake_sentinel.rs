@@ -213,7 +213,7 @@ fn worker(run_id: &str) {
         }
         // Chains of processes that fork and exit, to outrun whoever lists and kills.
         "chain" => {
-            leave_behind("perl -e 'for (1 .. 40) { fork or last } while (1) { exit if fork }'")
+            leave_behind("perl -e 'for (1 .. 40) { fork or last } while (1) { exit if fork }'");
         }
         "stubborn" => {
             let mut deaf = nix::sys::signal::SigSet::empty();
