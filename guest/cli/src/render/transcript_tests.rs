@@ -22,6 +22,7 @@ fn assistant(step: u32, text: &str, calls: &[(&str, &str)]) -> Item {
             id: "c".into(),
             tool: (*tool).into(),
             arguments: (*arguments).into(),
+            raw: None,
         })
         .collect();
     worker(Event::Assistant {
