@@ -66,15 +66,51 @@ pub(crate) enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Give an agent a task and watch it work
+    ///
+    /// With a terminal you are asked when something waits for your yes. Without
+    /// one the command ends with code 3 then, and prints how to decide. Ctrl-C
+    /// leaves the run going.
+    #[command(
+        after_help = "Example: sentinel run \"write a script that counts words, and test it\""
+    )]
+    Run(RunArgs),
     /// List runs, latest first
     #[command(after_help = "Example: sentinel runs --limit 10")]
     Runs(RunsArgs),
     /// Show what a run did, what confined it, and what it waits for
-    #[command(after_help = "Example: sentinel show 5f0c1e9e")]
+    #[command(after_help = "Example: sentinel show 5f0c1e9e --follow")]
     Show(ShowArgs),
     /// List what waits for a person, oldest first
     #[command(after_help = "Example: sentinel approvals --cards")]
     Approvals(ApprovalsArgs),
+    /// Say yes to what a run wants to do
+    ///
+    /// The yes is bound to the bytes on the card that is printed: when they
+    /// change, the agent has to ask again.
+    #[command(after_help = "Example: sentinel approve 5f0c1e9e 7")]
+    Approve(DecideArgs),
+    /// Say no to what a run wants to do
+    #[command(after_help = "Example: sentinel deny 5f0c1e9e --reason \"not on a Friday\"")]
+    Deny(DecideArgs),
+    /// Answer an agent's question in words
+    #[command(after_help = "Example: sentinel answer 5f0c1e9e \"port 8080\"")]
+    Answer(AnswerArgs),
+    /// Launch a run again that failed, was cancelled or lost its worker
+    #[command(after_help = "Example: sentinel resume 5f0c1e9e --follow")]
+    Resume(FollowArgs),
+    /// Stop a run
+    #[command(after_help = "Example: sentinel cancel 5f0c1e9e")]
+    Cancel(RunOnly),
+    /// Tell a run something while it works
+    #[command(after_help = "Example: sentinel steer 5f0c1e9e \"smaller steps\"")]
+    Steer(SteerArgs),
+    /// Add a turn to a run's conversation; a finished run goes on
+    #[command(after_help = "Example: sentinel say 5f0c1e9e \"now in Rust\" --follow")]
+    Say(SayArgs),
+    /// Print a run's log as it is, or what workers wrote to their output
+    #[command(after_help = "Example: sentinel logs 5f0c1e9e --follow")]
+    Logs(LogsArgs),
     /// Show what runs, how it is confined, and what is missing
     #[command(after_help = "Example: sentinel status")]
     Status,
@@ -118,6 +154,33 @@ pub(crate) enum Role {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to do; `-` reads it from standard input
+    pub(crate) task: String,
+    /// Agent to give it to [default: the head agent]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Model to use [default: the agent's own]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Title in listings [default: from the task]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+    /// Print the run's id and do not wait for it
+    #[arg(long, short)]
+    pub(crate) detach: bool,
+    /// Ceiling of model calls
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) steps: Option<u32>,
+    /// Ceiling of working minutes; waiting for you does not count
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) minutes: Option<u32>,
+    /// Id of the new run; with one that exists, attach to that run
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    pub(crate) id: Option<RunId>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
     /// Runs to list
     #[arg(long, short = 'n', value_name = "N", default_value_t = crate::limits::RUNS_SHOWN)]
@@ -128,6 +191,9 @@ pub(crate) struct RunsArgs {
 pub(crate) struct ShowArgs {
     /// Run: its id, or the beginning of it
     pub(crate) run: RunId,
+    /// Go on with what happens next, and ask when it needs you
+    #[arg(long, short)]
+    pub(crate) follow: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +203,78 @@ pub(crate) struct ApprovalsArgs {
     /// Print whole cards
     #[arg(long, short)]
     pub(crate) cards: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DecideArgs {
+    /// Run, by its id or the beginning of it, and the number of its request
+    /// where it has several; more than one run may follow
+    #[arg(value_name = "RUN [REQUEST]", required_unless_present = "all")]
+    pub(crate) targets: Vec<String>,
+    /// Everything that waits, or everything of the runs that are named
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Why; the agent is told
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// Run: its id, or the beginning of it
+    pub(crate) run: RunId,
+    /// The answer; `-` reads it from standard input
+    pub(crate) text: String,
+    /// Number of the request, where the run asks several things
+    #[arg(long, value_name = "N")]
+    pub(crate) request: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// Run: its id, or the beginning of it
+    pub(crate) run: RunId,
+    /// Watch it work
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunOnly {
+    /// Run: its id, or the beginning of it
+    pub(crate) run: RunId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SteerArgs {
+    /// Run: its id, or the beginning of it
+    pub(crate) run: RunId,
+    /// What to tell it; `-` reads it from standard input
+    pub(crate) text: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SayArgs {
+    /// Run: its id, or the beginning of it
+    pub(crate) run: RunId,
+    /// What to say; `-` reads it from standard input
+    pub(crate) text: String,
+    /// Watch it work
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Run: its id, or the beginning of it
+    #[arg(required_unless_present = "workers")]
+    pub(crate) run: Option<RunId>,
+    /// Print what workers of all runs wrote to their output
+    #[arg(long, conflicts_with = "run")]
+    pub(crate) workers: bool,
+    /// Go on with what is added
+    #[arg(long, short)]
+    pub(crate) follow: bool,
 }
 
 #[derive(Debug, Args)]
@@ -151,6 +289,11 @@ pub(crate) struct RehearsalArgs {
     pub(crate) end_with_parent: bool,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) rest: Vec<OsString>,
+}
+
+fn parse_uuid(text: &str) -> Result<RunId, String> {
+    let uuid = uuid::Uuid::parse_str(text).map_err(|error| error.to_string())?;
+    RunId::new(&uuid.to_string()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

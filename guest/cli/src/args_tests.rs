@@ -56,7 +56,7 @@ fn every_command_has_an_example_that_parses() {
     }
     let mut found = Vec::new();
     examples(&Cli::command(), &mut found);
-    assert!(found.len() >= 10);
+    assert!(found.len() >= 20);
     for example in found {
         let line = example.strip_prefix("Example: ").unwrap();
         let line = line.split(" > ").next().unwrap();
@@ -78,6 +78,8 @@ fn ids_that_are_paths_and_ids_that_are_no_uuids_are_refused() {
     for words in [
         &["show", "../x"][..],
         &["show", "a/b"],
+        &["cancel", ""],
+        &["run", "x", "--id", "short"],
         &["agent", "show", "../x"],
         &["agent", "create", "Naomi"],
     ] {
@@ -88,11 +90,18 @@ fn ids_that_are_paths_and_ids_that_are_no_uuids_are_refused() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    for words in
-        [&["show"][..], &["model", "add", "x", "--provider", "magic"], &["runs", "--limit", "many"]]
-    {
+    for words in [
+        &["approve"][..],
+        &["logs"],
+        &["logs", "5f", "--workers"],
+        &["run", "x", "--steps", "0"],
+        &["model", "add", "x", "--provider", "magic"],
+        &["runs", "--limit", "many"],
+    ] {
         assert!(parse(words).is_err(), "{words:?}");
     }
+    assert!(parse(&["approve", "--all"]).is_ok());
+    assert!(parse(&["logs", "--workers", "-f"]).is_ok());
 }
 
 #[test]

@@ -2,17 +2,17 @@
 //! binary, so that the processes of one version never talk to another's.
 //!
 //! The story: [`args`] says what can be asked, [`connect`] where this machine's
-//! Sentinel is, `command` has one module for each command, `render` makes lines,
-//! [`exit`] says how it ended. No tool runs here,
+//! Sentinel is, `command` has one module for each command, [`follow`] watches a
+//! run, `render` makes lines, [`exit`] says how it ended. No tool runs here,
 //! and no state is written: a command asks the control plane.
-
-#![expect(dead_code, reason = "streams and prompts come with the commands that follow a run")]
 
 mod args;
 mod catalog_args;
 mod command;
 mod connect;
 mod exit;
+mod follow;
+mod interrupt;
 mod limits;
 mod output;
 mod render;
@@ -68,9 +68,18 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let exit = match cli.command {
         Command::Role(role) => return Ok(roles::run(&role)),
         Command::Completion(args) => command::completion::run(Output::new(&cli.options), &args),
+        Command::Run(args) => command::run::run(&mut context()?, &args),
         Command::Runs(args) => command::runs::run(&mut context()?, &args),
         Command::Show(args) => command::show::run(&mut context()?, &args),
         Command::Approvals(args) => command::approvals::run(&mut context()?, &args),
+        Command::Approve(args) => command::decide::approve(&mut context()?, &args),
+        Command::Deny(args) => command::decide::deny(&mut context()?, &args),
+        Command::Answer(args) => command::decide::answer(&mut context()?, &args),
+        Command::Resume(args) => command::steering::resume(&mut context()?, &args),
+        Command::Cancel(args) => command::steering::cancel(&mut context()?, &args),
+        Command::Steer(args) => command::steering::steer(&mut context()?, &args),
+        Command::Say(args) => command::steering::say(&mut context()?, &args),
+        Command::Logs(args) => command::logs::run(&mut context()?, &args),
         Command::Status => command::status::run(&mut context()?),
         Command::Doctor => command::doctor::run(&mut context()?),
         Command::Model(sub) => command::model::run(&mut context()?, &sub),

@@ -4,6 +4,7 @@ use api::control::{Body, Item, Request, Response, RunView};
 use domain::log::{Attestation, Event};
 
 use super::resolve;
+use super::run::{Watching, watch};
 use crate::Context;
 use crate::args::ShowArgs;
 use crate::connect::Session;
@@ -20,9 +21,23 @@ pub(crate) fn run(context: &mut Context, args: &ShowArgs) -> Result<Exit, Failur
     let Response::Run(view) = session.ask(&Request::Show { run: run.clone() })? else {
         return Err(Failure::other_version());
     };
-    let (clock, invocation) = (Clock::of_machine(), context.place.invocation.clone());
-    context.out.either(&view, |style| whole(style, &clock, &invocation, &view))?;
-    Ok(if view.attestation_differences.is_empty() { Exit::Ok } else { Exit::Preflight })
+    if !args.follow {
+        let (clock, invocation) = (Clock::of_machine(), context.place.invocation.clone());
+        context.out.either(&view, |style| whole(style, &clock, &invocation, &view))?;
+        return Ok(if view.attestation_differences.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Preflight
+        });
+    }
+    drop(session);
+    let shown: &[Item] = if context.out.json { &[] } else { &view.items };
+    if !context.out.json {
+        let style = context.out.style;
+        context.out.lines(header(style, &Clock::of_machine(), &view))?;
+        context.out.lines(transcript(style, &view.items))?;
+    }
+    watch(context, &run, Watching { shown, ..Watching::default() })
 }
 
 /// Everything about a run.

@@ -196,7 +196,12 @@ pub(crate) mod tests {
             asked_at: Millis(1_793_700_079_000),
             card: Card {
                 wants,
-                call: Call { id: "c1".into(), tool: tool.into(), arguments: arguments.into(), raw: None },
+                call: Call {
+                    id: "c1".into(),
+                    tool: tool.into(),
+                    arguments: arguments.into(),
+                    raw: None,
+                },
                 summary: summary.into(),
                 cwd: "/srv/naomi/workspace".into(),
                 rule: "command.other".into(),
