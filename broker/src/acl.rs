@@ -47,7 +47,6 @@ impl Permissions {
 
     /// The three lowest bits of `bits`; the others are ignored.
     pub const fn from_bits(bits: u32) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "three bits are left")]
         Self((bits & 0o7) as u8)
     }
 

@@ -23,7 +23,7 @@ use domain::record::{ApprovalMode, Boundary, PolicyRecord, RunRecord, Source};
 use domain::redact::redact;
 use domain::run::{RunState, Status};
 use store::{Log, OpenedLog, RunDir, State, StoreError, Tail, clock};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::accounts::Accounts;
 use crate::launch::{self, Facts, refuse};
@@ -91,6 +91,9 @@ pub(crate) struct Core {
     /// The latest write that failed for lack of room.
     pub(crate) no_room: Option<String>,
     greeted: bool,
+    /// Set once the launcher has greeted and every known account is known to
+    /// it: before that nothing of a worker can be read.
+    ready: watch::Sender<bool>,
 }
 
 /// Why a step of a run failed.
@@ -110,6 +113,7 @@ impl Core {
         broker: Arc<Broker>,
         muzzle: MuzzleLink,
         accounts: Accounts,
+        ready: watch::Sender<bool>,
     ) -> Result<Self, StoreError> {
         let config = state.config().map_err(|error| error.to_string());
         let mut core = Self {
@@ -126,6 +130,7 @@ impl Core {
             due: Vec::new(),
             no_room: None,
             greeted: false,
+            ready,
         };
         for (subject, id) in core.state.runs()? {
             core.load(&subject, id);
@@ -767,14 +772,21 @@ impl Core {
             if run.state.launched && !alive {
                 self.worker_gone(&id, Gone::Lost);
             }
-            let Some(run) = self.runs.get(&id) else { continue };
-            if !run.state.status.is_over() {
+            if let Some(run) = self.runs.get(&id) {
                 subjects.insert(run.record.subject.clone());
             }
         }
         // A worker half is read only once its owner is known.
         for subject in subjects {
             self.ensure_account(subject);
+        }
+        self.check_ready();
+    }
+
+    fn check_ready(&mut self) {
+        let asking = self.pending.values().any(|pending| matches!(pending, Pending::AgentUser(_)));
+        if self.greeted && !asking {
+            self.ready.send_replace(true);
         }
     }
 
@@ -875,6 +887,7 @@ impl Core {
             }
             (_, Ok(_)) => {}
         }
+        self.check_ready();
     }
 
     /// Goes on with everything that waited for this account.

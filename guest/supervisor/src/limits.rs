@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const CONNECTIONS: usize = 64;
 /// Time a client has to say hello.
 pub const HELLO: Duration = Duration::from_secs(5);
+/// Time a starting control plane has to learn its accounts from the launcher.
+pub const READY: Duration = Duration::from_secs(20);
 /// Messages that wait for the core.
 pub const QUEUE: usize = 256;
 /// Rows of one listing.

@@ -62,7 +62,9 @@ pub fn run_role(channel: OwnedFd, listener: OwnedFd) -> Result<(), RoleError> {
     let link = MuzzleLink::new(&admin, runtime.handle().clone(), any_port);
     let (to_core, messages) = sync_channel(limits::QUEUE);
     let accounts = Accounts::default();
-    let core = Core::new(Arc::clone(&state), Arc::clone(&broker), link, accounts.clone())?;
+    let (tell_ready, ready) = tokio::sync::watch::channel(false);
+    let core =
+        Core::new(Arc::clone(&state), Arc::clone(&broker), link, accounts.clone(), tell_ready)?;
     start_listening(&broker, &to_core)?;
     let shared = Arc::new(Shared {
         state,
@@ -70,6 +72,7 @@ pub fn run_role(channel: OwnedFd, listener: OwnedFd) -> Result<(), RoleError> {
         core: to_core,
         token,
         tester: ModelTest { socket: admin },
+        ready,
     });
     let listener = std::os::unix::net::UnixListener::from(listener);
     listener.set_nonblocking(true).map_err(system("use the control listener"))?;

@@ -13,7 +13,7 @@ use store::State;
 use subtle::ConstantTimeEq as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::accounts::Accounts;
 use crate::core::Message;
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     /// The control token; asked for with a single uid.
     pub(crate) token: Option<String>,
     pub(crate) tester: ModelTest,
+    /// True once the core knows every account.
+    pub(crate) ready: watch::Receiver<bool>,
 }
 
 /// Accepts until the listener fails.
@@ -70,6 +72,17 @@ async fn converse(mut stream: UnixStream, shared: &Arc<Shared>) -> Result<(), Fr
         return send(&mut stream, &Greeting::Refused(refusal)).await;
     }
     let who = login_of(uid);
+    // A control plane that has just started answers once it knows its accounts.
+    let mut ready = shared.ready.clone();
+    let known = async { ready.wait_for(|ready| *ready).await.is_ok() };
+    if !matches!(tokio::time::timeout(limits::READY, known).await, Ok(true)) {
+        let refusal = refuse(
+            RefusalCode::Unavailable,
+            "the launcher does not answer",
+            "see what `sentinel up` printed",
+        );
+        return send(&mut stream, &Greeting::Refused(refusal)).await;
+    }
     send(&mut stream, &Greeting::Welcome { version: VERSION, who: who.clone() }).await?;
     loop {
         let request: Request = match receive(&mut stream).await {

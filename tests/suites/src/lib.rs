@@ -5,7 +5,12 @@
 //! Nothing here sleeps for a result: [`until`] asks again until a condition
 //! holds or its deadline is over.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken harness must fail its suite")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken harness must fail its suite"
+)]
 
 pub mod processes;
 pub mod scenario;
@@ -28,7 +33,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks `condition` until it gives something.
 pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    try_until(PATIENCE, condition).unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain until {what}"))
+    try_until(PATIENCE, condition)
+        .unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain until {what}"))
 }
 
 /// Asks `condition` until it gives something or `patience` is over.
@@ -100,12 +106,15 @@ impl Instance {
 
     /// State and sockets without a process yet.
     pub fn bare(environment: &[(&str, &str)]) -> Self {
-        let temp = tempfile::Builder::new().prefix("sentinel-suite-").tempdir_in("/var/tmp").unwrap();
+        let temp =
+            tempfile::Builder::new().prefix("sentinel-suite-").tempdir_in("/var/tmp").unwrap();
         // Agents walk through it to what is theirs.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(temp.path(), mode).unwrap();
-        let environment =
-            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Self { up: None, temp, provider: None, environment }
     }
 
@@ -117,7 +126,8 @@ impl Instance {
 
     /// Starts `sentinel up`.
     pub fn spawn(&mut self) {
-        let log = std::fs::File::options().append(true).create(true).open(self.path("up.log")).unwrap();
+        let log =
+            std::fs::File::options().append(true).create(true).open(self.path("up.log")).unwrap();
         let mut command = Command::new(program());
         command
             .args(["up", "--verbose", "--any-slice", "--end-with-parent"])
@@ -211,11 +221,13 @@ impl Instance {
             model: model.to_owned(),
             owner: String::new(),
         };
-        let added = try_until(PATIENCE, || match self.try_ask(&Request::ModelAdd { model: model.clone() }) {
-            Ok(Response::Done) => Some(()),
-            // Asked again after an interruption that came after the write.
-            Err(api::ClientError::Refused(r)) if r.why.contains("already") => Some(()),
-            Ok(_) | Err(_) => None,
+        let added = try_until(PATIENCE, || {
+            match self.try_ask(&Request::ModelAdd { model: model.clone() }) {
+                Ok(Response::Done) => Some(()),
+                // Asked again after an interruption that came after the write.
+                Err(api::ClientError::Refused(r)) if r.why.contains("already") => Some(()),
+                Ok(_) | Err(_) => None,
+            }
         });
         assert!(added.is_some(), "model add failed:\n{}", self.log());
     }
@@ -274,12 +286,18 @@ impl Instance {
 
     /// Waits for a card of this run and decides it.
     pub fn decide_next(&self, run: &RunId, verdict: Verdict) -> Pending {
-        let card = until("a card waits", || self.approvals().into_iter().find(|card| card.run == *run));
+        let card =
+            until("a card waits", || self.approvals().into_iter().find(|card| card.run == *run));
         self.decide(&card, verdict, None).unwrap();
         card
     }
 
-    pub fn decide(&self, card: &Pending, verdict: Verdict, reason: Option<&str>) -> Result<Response, api::ClientError> {
+    pub fn decide(
+        &self,
+        card: &Pending,
+        verdict: Verdict,
+        reason: Option<&str>,
+    ) -> Result<Response, api::ClientError> {
         self.try_ask(&Request::Decide {
             run: card.run.clone(),
             request: card.request,
@@ -298,11 +316,19 @@ impl Instance {
                     let _decided = self.decide(card, Verdict::Approve, None);
                 }
             }
-            let Ok(Response::Runs(rows)) = self.try_ask(&Request::Runs { limit: 1000 }) else { return None };
+            let Ok(Response::Runs(rows)) = self.try_ask(&Request::Runs { limit: 1000 }) else {
+                return None;
+            };
             rows.into_iter().find(|row| row.id == *run)?.status.is_over().then_some(())
         });
         let view = self.view(run);
-        assert!(over.is_some(), "the run is not over: {:?}\n{:#?}\n{}", view.status, view.items, self.log());
+        assert!(
+            over.is_some(),
+            "the run is not over: {:?}\n{:#?}\n{}",
+            view.status,
+            view.items,
+            self.log()
+        );
         view
     }
 

@@ -17,7 +17,8 @@ pub struct Process {
 impl Process {
     /// A line of `/proc/<pid>/status`, its name left out.
     pub fn status(&self, field: &str) -> String {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_default().trim().to_owned()
     }

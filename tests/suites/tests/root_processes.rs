@@ -9,7 +9,8 @@ use suites::{Instance, processes, scenario, until};
 
 /// Whether a process of `uid` can do what the shell command says.
 fn as_uid(uid: u32, command: &str) -> bool {
-    let status = Command::new("sh").args(["-c", command]).uid(uid).gid(uid).current_dir("/").status();
+    let status =
+        Command::new("sh").args(["-c", command]).uid(uid).gid(uid).current_dir("/").status();
     status.unwrap().success()
 }
 
@@ -26,7 +27,8 @@ fn assert_identity(process: &processes::Process, uid: u32) {
 
 #[test]
 fn launcher_control_plane_muzzle_and_worker_have_the_uids_and_capabilities_of_their_zone() {
-    let turns = [scenario::command("cat /dev/zero | head -c 1; sleep 30"), scenario::answer("done")];
+    let turns =
+        [scenario::command("cat /dev/zero | head -c 1; sleep 30"), scenario::answer("done")];
     let instance = Instance::start(&scenario::of_turns(&turns.each_ref().map(String::as_str)));
     let run = instance.submit_with(Instance::automatic("wait"));
     let launcher = instance.launcher();
@@ -34,7 +36,9 @@ fn launcher_control_plane_muzzle_and_worker_have_the_uids_and_capabilities_of_th
     let host = until("its tool host runs", || processes::tool_host(worker.pid));
     let control = processes::control_plane(launcher).unwrap();
     let muzzle = processes::muzzle(launcher).unwrap();
-    let uid = |p: &processes::Process| p.status("Uid").split_whitespace().next().unwrap().parse::<u32>().unwrap();
+    let uid = |p: &processes::Process| {
+        p.status("Uid").split_whitespace().next().unwrap().parse::<u32>().unwrap()
+    };
     let me = processes::all().into_iter().find(|p| p.pid == launcher).unwrap();
     assert_eq!(uid(&me), 0);
     let uids = [uid(&control), uid(&muzzle), uid(&worker)];
@@ -49,7 +53,10 @@ fn launcher_control_plane_muzzle_and_worker_have_the_uids_and_capabilities_of_th
     let dir = instance.run_dir(&run);
     let path = |name: &str| dir.join(name).display().to_string();
     for name in ["run.json", "control.jsonl"] {
-        assert!(as_uid(uids[2], &format!("cat {} >/dev/null", path(name))), "{name} unreadable to its worker");
+        assert!(
+            as_uid(uids[2], &format!("cat {} >/dev/null", path(name))),
+            "{name} unreadable to its worker"
+        );
         assert!(!as_uid(uids[2], &format!("echo x >> {}", path(name))), "{name} writable");
         assert!(as_uid(uids[0], &format!("true >> {}", path(name))), "positive control: {name}");
     }
@@ -63,7 +70,9 @@ fn launcher_control_plane_muzzle_and_worker_have_the_uids_and_capabilities_of_th
     assert!(!as_uid(uids[1], &format!("cat {}", path("token"))));
     instance.ask(&api::control::Request::Cancel { run: run.clone() });
     instance.wait_for(&run, Status::Cancelled);
-    until("every process of the run is gone", || processes::worker(launcher).is_none().then_some(()));
+    until("every process of the run is gone", || {
+        processes::worker(launcher).is_none().then_some(())
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 pub mod environment;
 mod frame;
+mod ledger;
 mod limits;
 mod runner;
 mod serve;
@@ -19,6 +20,7 @@ mod temporary;
 mod tree;
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +30,8 @@ use std::time::{Duration, Instant};
 pub use spec::{ChildOutcome, ChildSpec, EndedBy, Exit, HostError, Limits, Program, Step};
 
 use crate::sandbox::{
-    Applied, BaseLayer, ChildGrants, SandboxError, become_private, build, plan_base, probe_landlock,
+    Abi, Applied, BaseLayer, ChildGrants, Extra, Rights, SandboxError, become_private, build,
+    plan_base, probe_landlock,
 };
 use crate::sys::confine::restrict_self;
 use crate::sys::process::{Forked, Waited, fork_single_threaded, leave, reap_one, thread_count};
@@ -72,12 +75,23 @@ impl ToolHost {
     /// # Errors
     /// [`HostError::NotSingleThreaded`]; a step the kernel refuses; an error of the tool host's own start.
     pub fn fork(base: &BaseLayer) -> Result<Self, HostError> {
+        Self::fork_at_most(base, Abi::NEWEST_USED)
+    }
+
+    /// The same as if the kernel offered no Landlock above `most`, for the tool host and every child: to see, on a newer kernel,
+    /// what an older one leaves open.
+    ///
+    /// # Errors
+    /// As [`ToolHost::fork`].
+    pub fn fork_at_most(base: &BaseLayer, most: Abi) -> Result<Self, HostError> {
         let threads = thread_count().map_err(|error| HostError::system("count threads", &error))?;
         if threads != 1 {
             return Err(HostError::NotSingleThreaded { threads });
         }
-        let landlock = probe_landlock()?;
-        let built = build(&plan_base(base), landlock, &[])?;
+        let landlock = probe_landlock()?.at_most(most);
+        let own = open_own_executable()?;
+        let extras = [Extra { file: &own, rights: Rights::ReadExecute }];
+        let built = build(&plan_base(base), landlock, &extras)?;
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| HostError::system("make a socket pair", &error))?;
         become_private()?;
@@ -85,16 +99,15 @@ impl ToolHost {
             restrict_self(ruleset.as_fd())
                 .map_err(|errno| SandboxError::kernel("enter the base landlock layer", errno))?;
         }
-        let own = rustix::process::getpid();
-        rustix::process::set_child_subreaper(Some(own))
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| HostError::system("become the reaper of its tree", &errno.into()))?;
         match fork_single_threaded()
             .map_err(|error| HostError::system("fork the tool host", &error))?
         {
             Err(threads) => Err(HostError::NotSingleThreaded { threads }),
             Ok(Forked::Child) => {
-                let served = std::panic::catch_unwind(|| serve::serve(&theirs, landlock));
-                leave(i32::from(served.is_err()))
+                let clean = std::panic::catch_unwind(|| serve::serve(&theirs, landlock));
+                leave(i32::from(!matches!(clean, Ok(true))))
             }
             Ok(Forked::Parent { child }) => {
                 drop(theirs);
@@ -196,11 +209,13 @@ impl ToolHost {
         // An end that is closed already needs no closing.
         drop(self.socket.shutdown(Shutdown::Both));
         let started = Instant::now();
-        while matches!(reap_one(pid), Waited::Nothing) {
-            if started.elapsed() > limits::PATIENCE + limits::PATIENCE {
-                break;
+        while started.elapsed() < limits::PATIENCE + limits::PATIENCE {
+            match reap_one(pid) {
+                Waited::Nothing => std::thread::sleep(Duration::from_millis(1)),
+                // It went on its own terms, after its last descendant.
+                Waited::Reaped(host) if host.status == 0 => return Ok(()),
+                Waited::Reaped(_) | Waited::NoChildren => break,
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
         tree::kill_all(&mut tree::Signalled::new(), |_| {})
     }
@@ -210,6 +225,16 @@ impl Drop for ToolHost {
     fn drop(&mut self) {
         drop(self.end());
     }
+}
+
+/// This program's file, whatever its path has come to mean since it was executed.
+pub(crate) fn open_own_executable() -> Result<File, HostError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open("/proc/self/exe")
+        .map_err(|error| HostError::system("open its own executable", &error))
 }
 
 fn unexpected() -> HostError {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::frame::{Request, receive};
+use super::ledger::Ledger;
 use super::limits::TICK;
 use super::spec::{ChildOutcome, EndedBy, Exit, HostError, Limits};
 use super::streams::Streams;
@@ -65,10 +66,7 @@ pub(crate) struct Call<'a> {
     control: &'a UnixStream,
     started: Instant,
     status: Option<i32>,
-    /// Of processes already reaped.
-    reaped_cpu: Duration,
-    /// Highest figure seen for the whole tree: processes that nobody waits for take theirs with them.
-    tree_cpu: Duration,
+    ledger: Ledger,
     cancelled: bool,
     worker_gone: bool,
     signalled: Signalled,
@@ -88,8 +86,7 @@ impl<'a> Call<'a> {
             control,
             started: Instant::now(),
             status: None,
-            reaped_cpu: Duration::ZERO,
-            tree_cpu: Duration::ZERO,
+            ledger: Ledger::default(),
             cancelled: false,
             worker_gone: false,
             signalled: Signalled::new(),
@@ -125,7 +122,7 @@ impl<'a> Call<'a> {
             stdout,
             stderr,
             ended_by,
-            cpu_ms: milliseconds(self.reaped_cpu),
+            cpu_ms: milliseconds(self.ledger.total_reaped()),
             wall_ms: milliseconds(self.started.elapsed()),
             survivors_killed: u32::try_from(self.signalled.len()).unwrap_or(u32::MAX),
         })
@@ -158,9 +155,7 @@ impl<'a> Call<'a> {
 
     fn look(&mut self, facts: &mut Facts) {
         let living = tree::descendants();
-        let living_cpu: Duration = living.iter().map(|descendant| descendant.cpu).sum();
-        self.tree_cpu = self.tree_cpu.max(self.reaped_cpu + living_cpu);
-        facts.cpu = self.tree_cpu;
+        facts.cpu = self.ledger.observe(living.iter().map(|descendant| descendant.sample));
         facts.processes = u64::try_from(living.len()).unwrap_or(u64::MAX);
     }
 
@@ -210,7 +205,7 @@ impl<'a> Call<'a> {
     }
 
     fn note(&mut self, gone: Reaped) {
-        self.reaped_cpu += gone.cpu;
+        self.ledger.reaped(gone.cpu);
         if gone.pid == self.program.pid {
             self.status = Some(gone.status);
         }

@@ -12,6 +12,7 @@ use seccompiler::sock_filter;
 use super::environment::{display, plan_command, plan_limits};
 use super::frame::{Request, Response, receive, send};
 use super::limits;
+use super::open_own_executable;
 use super::runner::Call;
 use super::spec::{ChildOutcome, ChildSpec, HostError};
 use super::streams::{ChildEnds, Streams};
@@ -19,20 +20,20 @@ use super::temporary::Temporary;
 use super::tree::{self, Signalled};
 use crate::sandbox::{
     Applied, ChildGrants, Extra, Filter, Landlock, Rights, SandboxError, become_private, build,
-    child_filters, common_filters, plan_child,
+    child_filters, host_filters, plan_child,
 };
 use crate::sys::confine::install_filter;
-use crate::sys::process::{close_all_but, ignore_ending_signals};
+use crate::sys::process::{close_all_but, ignore_ending_signals, ignored_signals};
 use crate::sys::spawn::{CStrings, Image, SpawnStack, spawn};
 
-/// Serves calls until the worker is gone, then kills what is left.
-pub(crate) fn serve(socket: &UnixStream, landlock: Landlock) {
+/// Serves calls until the worker is gone, then kills what is left. False when something survived that.
+pub(crate) fn serve(socket: &UnixStream, landlock: Landlock) -> bool {
     let mut stream = socket;
     let mut host = match Host::prepare(socket, landlock) {
         Ok(host) => host,
         Err(error) => {
             drop(send(&mut stream, &Response::Ready(Err(error)), &[]));
-            return;
+            return true;
         }
     };
     let mut alive = send(&mut stream, &Response::Ready(Ok(())), &[]).is_ok();
@@ -49,8 +50,9 @@ pub(crate) fn serve(socket: &UnixStream, landlock: Landlock) {
             Err(_) => false,
         };
     }
-    drop(tree::kill_all(&mut Signalled::new(), |_| {}));
+    let ended = tree::kill_all(&mut Signalled::new(), |_| {});
     host.close();
+    ended.is_ok()
 }
 
 /// What is ready for a set of grants.
@@ -68,6 +70,7 @@ struct Host {
     inherited_entries: usize,
     stack: SpawnStack,
     own_executable: File,
+    ignored_signals: u64,
     prepared: HashMap<ChildGrants, Prepared>,
     temporary: HashMap<PathBuf, Temporary>,
     others: Option<(Instant, u64)>,
@@ -80,7 +83,7 @@ impl Host {
         detach()?;
         become_private()?;
         let mut inherited_entries = 0;
-        for filter in common_filters(landlock.abi())? {
+        for filter in host_filters(landlock.abi())? {
             install_filter(&filter.program).map_err(|errno| {
                 SandboxError::kernel("enter the tool host's system call filter", errno)
             })?;
@@ -91,6 +94,8 @@ impl Host {
             inherited_entries,
             stack: SpawnStack::new().map_err(|error| HostError::system("map a stack", &error))?,
             own_executable: open_own_executable()?,
+            ignored_signals: ignored_signals()
+                .map_err(|error| HostError::system("read its ignored signals", &error))?,
             prepared: HashMap::new(),
             temporary: HashMap::new(),
             others: None,
@@ -141,6 +146,7 @@ impl Host {
             stderr: stderr.as_fd(),
             limits: &limits,
             ruleset: prepared.ruleset.as_ref().map(AsFd::as_fd),
+            ignored_signals: self.ignored_signals,
             filters: &filters,
         };
         let spawned = spawn(&image, &mut self.stack).map_err(|failure| HostError::Spawn {
@@ -183,6 +189,8 @@ impl Host {
         let built = build(&plan_child(grants), self.landlock, &extras)?;
         let filters = child_filters(grants, self.landlock.abi())?;
         let mut applied = built.applied;
+        // Below ABI 3 the filters stand in, which this process and every child of it have.
+        applied.truncate |= applied.fs;
         applied.syscall_rules =
             self.inherited_entries + filters.iter().map(|filter| filter.entries).sum::<usize>();
         Ok(Prepared { ruleset: built.ruleset, filters, applied })
@@ -244,13 +252,4 @@ fn detach() -> Result<(), HostError> {
     rustix::process::set_child_subreaper(Some(own))
         .map_err(failed("become the reaper of its tree"))?;
     ignore_ending_signals().map_err(|error| HostError::system("ignore signals", &error))
-}
-
-fn open_own_executable() -> Result<File, HostError> {
-    use std::os::unix::fs::OpenOptionsExt;
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open("/proc/self/exe")
-        .map_err(|error| HostError::system("open its own executable", &error))
 }

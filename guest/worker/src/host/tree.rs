@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::ledger::{Identity, Sample};
 use super::limits::PATIENCE;
 use super::spec::HostError;
 use crate::sys::process::{Reaped, Waited, reap_any};
@@ -28,8 +29,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 struct Stat {
     parent: i32,
     zombie: bool,
-    /// Its own processor time and that of every child it has waited for.
-    cpu: Duration,
+    own: Duration,
+    waited: Duration,
+    started: u64,
 }
 
 /// A process below this one.
@@ -38,7 +40,7 @@ pub(crate) struct Descendant {
     pub(crate) pid: i32,
     parent: i32,
     pub(crate) zombie: bool,
-    pub(crate) cpu: Duration,
+    pub(crate) sample: Sample,
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
@@ -47,12 +49,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let mut fields = fields.split(' ');
     let zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    // utime, stime, cutime and cstime are fields 14 to 17; the parent was field 4.
-    let mut ticks = 0u32;
-    for field in fields.skip(9).take(4) {
-        ticks = ticks.saturating_add(field.parse().ok()?);
-    }
-    Some(Stat { parent, zombie, cpu: PROC_TICK.saturating_mul(ticks) })
+    // utime, stime, cutime and cstime are fields 14 to 17, the start is field 22; the parent was field 4.
+    let mut fields = fields.skip(9);
+    let mut ticks = || fields.next()?.parse::<u32>().ok();
+    let own = ticks()?.saturating_add(ticks()?);
+    let waited = ticks()?.saturating_add(ticks()?);
+    let started = fields.nth(4)?.parse().ok()?;
+    Some(Stat { parent, zombie, own: PROC_TICK * own, waited: PROC_TICK * waited, started })
 }
 
 fn stat(pid: i32) -> Option<Stat> {
@@ -91,11 +94,13 @@ pub(crate) fn descendants() -> Vec<Descendant> {
                 continue;
             };
             if seen.insert(child) {
+                let identity = Identity { pid: child, started: stat.started };
+                let sample = Sample { identity, own: stat.own, waited: stat.waited };
                 found.push(Descendant {
                     pid: child,
                     parent: stat.parent,
                     zombie: stat.zombie,
-                    cpu: stat.cpu,
+                    sample,
                 });
                 open.push(child);
             }
@@ -205,12 +210,18 @@ mod tests {
 
     #[test]
     fn reads_a_stat_line_whose_name_contains_parentheses() {
-        let line = "77 (a) R 1 (b) S 42 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 9 10 11";
-        let expected = Stat { parent: 42, zombie: false, cpu: Duration::from_millis(260) };
+        let line = "77 (a) R 1 (b) S 42 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99 10 11";
+        let expected = Stat {
+            parent: 42,
+            zombie: false,
+            own: Duration::from_millis(110),
+            waited: Duration::from_millis(150),
+            started: 99,
+        };
         assert_eq!(parse_stat(line), Some(expected));
-        assert_eq!(
-            parse_stat("77 (x) Z 1 0"),
-            Some(Stat { parent: 1, zombie: true, cpu: Duration::ZERO })
+        assert!(
+            parse_stat("77 (x) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20")
+                .is_some_and(|stat| stat.zombie)
         );
         assert_eq!(parse_stat("nonsense"), None);
     }

@@ -51,6 +51,16 @@ impl Landlock {
         }
     }
 
+    /// The same kernel as if it offered no more than `most`.
+    #[must_use]
+    pub fn at_most(self, most: Abi) -> Self {
+        match self {
+            Self::Available(_) if most == Abi::NONE => Self::NotBuilt,
+            Self::Available(abi) => Self::Available(abi.min(most)),
+            Self::NotBuilt | Self::Disabled => self,
+        }
+    }
+
     /// Reads the answer of `landlock_create_ruleset(NULL, 0, VERSION)`.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::SandboxError;
-use super::abi::probe_landlock;
+use super::abi::{Abi, probe_landlock};
 use super::error::errno_of;
-use super::filter::{common_filters, worker_filters};
+use super::filter::worker_filters;
 use super::grants::Applied;
 use super::layers::{WORKER_HALF, plan_worker};
 use super::ruleset::build;
@@ -37,12 +37,25 @@ pub fn confine_worker(
     workspace: &Path,
     muzzle_port: u16,
 ) -> Result<WorkerConfinement, SandboxError> {
+    confine_worker_at_most(run_dir, workspace, muzzle_port, Abi::NEWEST_USED)
+}
+
+/// The same as if the kernel offered no Landlock above `most`: to see, on a newer kernel, what an older one leaves open.
+///
+/// # Errors
+/// As [`confine_worker`].
+pub fn confine_worker_at_most(
+    run_dir: &Path,
+    workspace: &Path,
+    muzzle_port: u16,
+    most: Abi,
+) -> Result<WorkerConfinement, SandboxError> {
     let threads =
         thread_count().map_err(|error| SandboxError::kernel_io("count threads", &error))?;
     if threads != 1 {
         return Err(SandboxError::NotSingleThreaded { threads });
     }
-    let landlock = probe_landlock()?;
+    let landlock = probe_landlock()?.at_most(most);
     let built = build(&plan_worker(muzzle_port), landlock, &[])?;
     let mut applied = built.applied;
     become_private()?;
@@ -51,7 +64,7 @@ pub fn confine_worker(
             .map_err(|errno| SandboxError::kernel("enter the worker's landlock layer", errno))?;
     }
     let abi = landlock.abi();
-    for filter in common_filters(abi)?.into_iter().chain(worker_filters(abi)?) {
+    for filter in worker_filters(abi)? {
         install_filter(&filter.program).map_err(|errno| {
             SandboxError::kernel("enter the worker's system call filter", errno)
         })?;

@@ -22,22 +22,21 @@ pub(crate) struct Filter {
     pub(crate) entries: usize,
 }
 
-/// What worker, tool host and every child have.
-pub(crate) fn common_filters(abi: Abi) -> Result<Vec<Filter>, SandboxError> {
-    compile(|refusal| refusal.who == Who::Everyone && holds(refusal, abi))
+/// What the tool host has, and every child inherits.
+pub(crate) fn host_filters(abi: Abi) -> Result<Vec<Filter>, SandboxError> {
+    compile(|refusal| matches!(refusal.who, Who::Everyone | Who::ToolSide) && holds(refusal, abi))
 }
 
-/// What the worker has besides.
+/// What the worker has.
 pub(crate) fn worker_filters(abi: Abi) -> Result<Vec<Filter>, SandboxError> {
-    compile(|refusal| refusal.who == Who::Worker && holds(refusal, abi))
+    compile(|refusal| matches!(refusal.who, Who::Everyone | Who::Worker) && holds(refusal, abi))
 }
 
-/// What one child has besides.
+/// What one child has besides: the few entries that its grants decide.
 pub(crate) fn child_filters(grants: &ChildGrants, abi: Abi) -> Result<Vec<Filter>, SandboxError> {
     compile(|refusal| {
         let mine = match refusal.who {
-            Who::Everyone | Who::Worker => false,
-            Who::Children => true,
+            Who::Everyone | Who::ToolSide | Who::Worker => false,
             Who::ChildrenWithout(Grant::Network) => !grants.network,
             Who::ChildrenWithout(Grant::UnixSockets) => !grants.unix_sockets,
         };

@@ -16,13 +16,13 @@ mod syscalls;
 pub mod tables;
 
 pub use abi::{Abi, Landlock, probe_abi, probe_landlock};
-pub use confine::{WorkerConfinement, confine_worker};
+pub use confine::{WorkerConfinement, confine_worker, confine_worker_at_most};
 pub use error::SandboxError;
 pub(crate) use error::{errno_of, explain};
 pub(crate) use grants::lossless;
 pub use grants::{Applied, BaseLayer, ChildGrants, Missing};
 
 pub(crate) use confine::become_private;
-pub(crate) use filter::{Filter, child_filters, common_filters};
+pub(crate) use filter::{Filter, child_filters, host_filters};
 pub(crate) use layers::{Rights, plan_base, plan_child};
 pub(crate) use ruleset::{Extra, build};

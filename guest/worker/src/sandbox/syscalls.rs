@@ -42,8 +42,8 @@ pub(crate) enum Is {
 pub(crate) enum Who {
     /// Worker, tool host and every tool child.
     Everyone,
-    /// Every tool child.
-    Children,
+    /// The tool host and every tool child, which inherits it.
+    ToolSide,
     /// A tool child without this grant.
     ChildrenWithout(Grant),
     /// The worker.
@@ -427,7 +427,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
     below(
         Abi::TRUNCATE,
         only(
-            Who::Children,
+            Who::ToolSide,
             always(
                 calls![SYS_openat2],
                 NotImplemented,
@@ -436,7 +436,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
         ),
     ),
     only(
-        Who::Children,
+        Who::ToolSide,
         if_any(
             SOCKET,
             &[&[
@@ -451,7 +451,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
         ),
     ),
     only(
-        Who::Children,
+        Who::ToolSide,
         if_any(
             SOCKET,
             &[&[equal(0, libc::AF_NETLINK), differs(2, libc::NETLINK_ROUTE)]],
@@ -461,7 +461,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
         ),
     ),
     only(
-        Who::Children,
+        Who::ToolSide,
         if_any(
             SOCKET,
             INTERNET_BEYOND_TCP_AND_UDP,

@@ -22,7 +22,7 @@ pub fn render_seccomp_markdown() -> String {
             refusal.calls.iter().map(|call| format!("`{}`", Syscall::name(call))).collect();
         let who = match refusal.who {
             Who::Everyone => "worker, tool host, tool child",
-            Who::Children => "tool child",
+            Who::ToolSide => "tool host, tool child",
             Who::ChildrenWithout(Grant::Network) => "tool child without `network`",
             Who::ChildrenWithout(Grant::UnixSockets) => "tool child without `unix_sockets`",
             Who::Worker => "worker",

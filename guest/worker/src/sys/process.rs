@@ -122,8 +122,16 @@ pub(crate) fn close_all_but(keep: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Signals the tool host ignores: it ends when the worker's end of its socket closes, and must live to reap until then.
-pub(crate) const IGNORED_BY_HOST: [i32; 5] =
+const IGNORED_BY_HOST: [i32; 5] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE];
+
+/// The signals this process ignores, its own choices and inherited ones, as the kernel's set: bit n is signal n + 1.
+pub(crate) fn ignored_signals() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
 
 /// Ignores [`IGNORED_BY_HOST`] in this process. A spawned child gets the defaults back.
 pub(crate) fn ignore_ending_signals() -> io::Result<()> {

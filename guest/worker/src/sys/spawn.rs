@@ -13,7 +13,7 @@ use seccompiler::sock_filter;
 use serde::{Deserialize, Serialize};
 
 use super::confine::{SET_MODE_FILTER, filter_header};
-use super::process::{IGNORED_BY_HOST, reap_blocking};
+use super::process::reap_blocking;
 
 /// SIGKILL as prctl takes it: the kernel checks the whole register, so every argument is passed at full width.
 const KILL: usize = libc::SIGKILL as usize;
@@ -121,6 +121,8 @@ pub(crate) struct Image<'a> {
     pub(crate) stderr: BorrowedFd<'a>,
     pub(crate) limits: &'a [ResourceLimit],
     pub(crate) ruleset: Option<BorrowedFd<'a>>,
+    /// Signals to give their default meaning back, as the kernel's set.
+    pub(crate) ignored_signals: u64,
     /// Entered in this order.
     pub(crate) filters: &'a [&'a [sock_filter]],
 }
@@ -185,6 +187,7 @@ struct Shared {
     limits: *const ResourceLimit,
     limit_count: usize,
     ruleset: c_int,
+    ignored_signals: u64,
     filters: *const libc::sock_fprog,
     filter_count: usize,
     failed_step: u32,
@@ -206,6 +209,7 @@ pub(crate) fn spawn(image: &Image<'_>, stack: &mut SpawnStack) -> Result<Spawned
         limits: image.limits.as_ptr(),
         limit_count: image.limits.len(),
         ruleset: image.ruleset.map_or(-1, |fd| fd.as_raw_fd()),
+        ignored_signals: image.ignored_signals,
         filters: filters.as_ptr(),
         filter_count: filters.len(),
         failed_step: 0,
@@ -262,7 +266,7 @@ fn errno() -> c_int {
 /// Every pointer in `shared` is valid and the arrays are as long as they say, or null-terminated.
 unsafe fn enter(shared: &Shared) -> (Step, c_int) {
     // SAFETY: integers only.
-    if unsafe { reset_signals() } != 0 {
+    if unsafe { reset_signals(shared.ignored_signals) } != 0 {
         return (Step::Signals, errno());
     }
     // SAFETY: no argument.
@@ -334,14 +338,17 @@ unsafe fn enter(shared: &Shared) -> (Step, c_int) {
     (Step::Exec, errno())
 }
 
-/// Defaults for what the tool host ignores, and an empty mask.
+/// Defaults for what is ignored, and an empty mask.
 ///
 /// # Safety
 /// For a process that is about to exec: dispositions of the calling process change.
-unsafe fn reset_signals() -> libc::c_long {
+unsafe fn reset_signals(ignored: u64) -> libc::c_long {
     // The kernel's structure: handler, flags, restorer, mask; zeroes mean SIG_DFL.
     let default = [0u64; 4];
-    for signal in IGNORED_BY_HOST {
+    for signal in 1..=64u32 {
+        if ignored & (1 << (signal - 1)) == 0 {
+            continue;
+        }
         let nothing = ptr::null_mut::<u64>();
         // SAFETY: pointers to a live local and to nothing; 8 is the size of the kernel's signal set.
         let answer = unsafe {

@@ -10,7 +10,12 @@
 //!
 //! Needs a program built with the `crash-points` feature: `SENTINEL_BIN`.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken harness must fail its suite")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken harness must fail its suite"
+)]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -77,7 +82,10 @@ fn main() {
                     match result {
                         Ok(outcome) => *outcomes.lock().unwrap().entry(outcome).or_default() += 1,
                         Err(panic) => {
-                            let why = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "panicked".to_owned());
+                            let why = panic
+                                .downcast_ref::<String>()
+                                .cloned()
+                                .unwrap_or_else(|| "panicked".to_owned());
                             failures.lock().unwrap().push(format!("{point}: {why}"));
                         }
                     }
@@ -90,7 +98,11 @@ fn main() {
         say(&format!("FAILED {failure}"));
     }
     say(&format!("{:?} in {:.0} s", outcomes.into_inner().unwrap(), began.elapsed().as_secs_f64()));
-    say(&format!("{} crash points passed, {} failed", points.len() - failures.len(), failures.len()));
+    say(&format!(
+        "{} crash points passed, {} failed",
+        points.len() - failures.len(),
+        failures.len()
+    ));
     assert!(failures.is_empty());
 }
 
@@ -144,7 +156,14 @@ fn play(point: &Point) -> &'static str {
         ((run, view), crash.join().unwrap())
     });
     let (run, view) = started;
-    assert_eq!(view.status, Status::Done, "{:?}\n{:#?}\n{}", view.failure, view.items, instance.log());
+    assert_eq!(
+        view.status,
+        Status::Done,
+        "{:?}\n{:#?}\n{}",
+        view.failure,
+        view.items,
+        instance.log()
+    );
     check(&instance, &run, &view);
     crash
 }
@@ -160,9 +179,11 @@ fn submit_through(instance: &mut Instance) -> RunId {
         id: Some(id.clone()),
         ..api::control::Submit::default()
     };
-    suites::until("the run is submitted", || match instance.try_ask(&api::control::Request::Submit(submit())) {
-        Ok(api::control::Response::Submitted { run, .. }) => Some(run),
-        Ok(_) | Err(_) => None,
+    suites::until("the run is submitted", || {
+        match instance.try_ask(&api::control::Request::Submit(submit())) {
+            Ok(api::control::Response::Submitted { run, .. }) => Some(run),
+            Ok(_) | Err(_) => None,
+        }
     })
 }
 
@@ -170,7 +191,9 @@ fn submit_through(instance: &mut Instance) -> RunId {
 fn crash_once(launcher: i32, point: &Point) -> &'static str {
     let role = if point.role == "worker" { "worker" } else { "serve" };
     let stopped = try_until(Duration::from_secs(30), || {
-        processes::all().into_iter().find(|p| p.parent == launcher && p.role() == role && p.state == 'T')
+        processes::all()
+            .into_iter()
+            .find(|p| p.parent == launcher && p.role() == role && p.state == 'T')
     });
     let Some(stopped) = stopped else { return "the point was not reached" };
     let victim = find(launcher, point.victim);
@@ -188,7 +211,9 @@ fn crash_once(launcher: i32, point: &Point) -> &'static str {
 fn find(launcher: i32, victim: Victim) -> Option<Process> {
     match victim {
         Victim::Worker => processes::worker(launcher),
-        Victim::ToolHost => processes::worker(launcher).and_then(|worker| processes::tool_host(worker.pid)),
+        Victim::ToolHost => {
+            processes::worker(launcher).and_then(|worker| processes::tool_host(worker.pid))
+        }
         Victim::ControlPlane => processes::control_plane(launcher),
     }
 }
@@ -218,12 +243,16 @@ fn check(instance: &Instance, run: &RunId, view: &api::control::RunView) {
         assert_eq!(results.get(call).map(Vec::len), Some(1), "results of {call}: {results:?}");
     }
     assert!(applied.values().all(|times| *times == 1), "{applied:?}");
-    let unknown = results.values().flatten().filter(|outcome| **outcome == Outcome::Unknown).count();
+    let unknown =
+        results.values().flatten().filter(|outcome| **outcome == Outcome::Unknown).count();
     for name in ["effect-1.txt", "effect-2.txt"] {
         let text = std::fs::read_to_string(instance.workspace().join(name)).unwrap_or_default();
         let lines = text.lines().count();
         // An effect whose outcome is unknown happened once or not at all.
-        assert!(lines == 1 || (lines == 0 && unknown > 0), "{name} has {lines} lines, {unknown} unknown");
+        assert!(
+            lines == 1 || (lines == 0 && unknown > 0),
+            "{name} has {lines} lines, {unknown} unknown"
+        );
     }
     let turns = view.items.iter().filter(|item| {
         matches!(&item.body, api::control::Body::Control(domain::log::Control::Turn { .. }))
