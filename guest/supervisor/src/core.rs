@@ -360,13 +360,18 @@ impl Core {
             source: Source::Task,
             images: 0,
         };
-        let opened = self
+        let mut first = vec![turn];
+        first.extend(unfit.map(|reason| Control::Failed { reason }));
+        let at = facts.now;
+        let (dir, log) = self
             .state
             .admit_agent(&record.subject, uid)
-            .and_then(|()| self.state.reserve_run(&record, uid))
-            .and_then(|dir| Ok((dir.open_control()?.log, dir)))
+            .and_then(|()| self.state.reserve_run(&record, uid, at, &first))
             .map_err(|error| self.store_refusal(&error))?;
-        let (log, dir) = opened;
+        let mut state = RunState::default();
+        for (body, seq) in first.into_iter().zip(1..) {
+            state.apply(&Entry { seq, at, body });
+        }
         let open = OpenRun {
             dir,
             log,
@@ -374,18 +379,8 @@ impl Core {
             drive: Drive::default(),
             progress_at_launch: 0,
         };
-        let run = Run {
-            record,
-            state: RunState::default(),
-            open: Some(open),
-            stalled: 0,
-            gone: None,
-            damaged: None,
-        };
+        let run = Run { record, state, open: Some(open), stalled: 0, gone: None, damaged: None };
         self.runs.insert(id.clone(), run);
-        let mut first = vec![turn];
-        first.extend(unfit.map(|reason| Control::Failed { reason }));
-        self.append(&id, first).map_err(|error| self.refusal_of(&error))?;
         self.advance(&id);
         Ok(id)
     }
@@ -896,10 +891,10 @@ impl Core {
             .runs
             .iter()
             .filter(|(_, run)| run.record.subject == *subject && run.damaged.is_none())
-            .filter(|(_, run)| !run.state.status.is_over() && !run.state.launched)
             .map(|(id, _)| id.clone())
             .collect();
         for id in ids {
+            // Opened before the account was known, its worker half is closed.
             if let Some(run) = self.runs.get_mut(&id) {
                 run.open = None;
             }
