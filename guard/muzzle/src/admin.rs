@@ -287,3 +287,25 @@ async fn ask<T>(
     commands.send(command(reply)).await.map_err(|_closed| Refused::Stopping)?;
     answer.await.map_err(|_closed| Refused::Stopping)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_only_the_accounts_that_are_allowed() {
+        let own = rustix::process::geteuid().as_raw();
+        let (here, _there) = UnixStream::pair().unwrap();
+        assert!(checked_peer(here, &[own + 1, own]).is_some());
+        let (here, _there) = UnixStream::pair().unwrap();
+        assert!(checked_peer(here, &[own + 1]).is_none());
+    }
+
+    #[tokio::test]
+    async fn allows_root_its_own_account_and_the_owner_of_the_socket() {
+        let home = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(home.path().join("admin.sock")).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(allowed_peers(&listener), [0, own, own]);
+    }
+}

@@ -314,11 +314,11 @@ impl FakeUpstream {
         Self { address, heads }
     }
 
-    /// Answers every request of every connection with the same bytes.
+    /// Answers every whole request of every connection with the same bytes. Half of one counts for nothing.
     pub(crate) fn answering(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::new(move |_, wire, seen| {
-            while let Some(request) = wire.read() {
+            while let Some(request) = wire.read().filter(|request| request.whole) {
                 seen.send(request).ok();
                 wire.send(&answer);
             }
@@ -330,7 +330,7 @@ impl FakeUpstream {
         self.heads.recv_timeout(DEADLINE).unwrap()
     }
 
-    /// Whether no request has arrived. Ask only after the client has its answer.
+    /// Whether no whole request has arrived. Ask only after the client has its answer.
     pub(crate) fn is_untouched(&self) -> bool {
         self.heads.try_recv().is_err()
     }

@@ -92,6 +92,8 @@ fn ended(error: &std::io::Error) -> HostError {
     let gone = [ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     if gone.contains(&error.kind()) {
         HostError::Gone
+    } else if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+        HostError::Unresponsive
     } else {
         HostError::system("talk to the other end", error)
     }

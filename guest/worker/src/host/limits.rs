@@ -17,7 +17,14 @@ pub(crate) const PREPARED: usize = 64;
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// How long a killed tree may take to disappear. Above: `HostError::StillAlive`; only a process stuck in the kernel lasts so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long emptying a private temporary directory may take after a call. Above: the next call gets another directory, and this one
+/// is removed when the tool host ends.
+pub(crate) const EMPTYING: Duration = Duration::from_secs(2);
+
+/// What the worker waits for an answer on top of a call's deadline and grace. Above: `HostError::Unresponsive`.
+pub(crate) const MARGIN: Duration = Duration::from_secs(10);
 
 /// How long the number of other tasks of the account, on top of which a child's processes are counted, is taken as current.
 pub(crate) const ACCOUNT_COUNT_AGE: Duration = Duration::from_secs(5);

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 pub use spec::{ChildOutcome, ChildSpec, EndedBy, Exit, HostError, Limits, Program, Step};
 
 use crate::sandbox::{
-    Abi, Applied, BaseLayer, ChildGrants, Extra, Rights, SandboxError, become_private, build,
-    plan_base, probe_landlock,
+    Abi, Applied, BaseLayer, ChildGrants, Extra, KeepOut, Rights, SandboxError, become_private,
+    build, plan_base, probe_landlock,
 };
 use crate::sys::confine::restrict_self;
 use crate::sys::process::{Forked, Waited, fork_single_threaded, leave, reap_one, thread_count};
@@ -91,7 +91,9 @@ impl ToolHost {
         let landlock = probe_landlock()?.at_most(most);
         let own = open_own_executable()?;
         let extras = [Extra { file: &own, rights: Rights::ReadExecute }];
-        let built = build(&plan_base(base), landlock, &extras)?;
+        let built = build(&plan_base(base), landlock, &extras, &KeepOut::nothing())?;
+        let keep_out = KeepOut::of(&base.run_dir)
+            .map_err(|error| HostError::system("find the run directory", &error))?;
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| HostError::system("make a socket pair", &error))?;
         become_private()?;
@@ -106,7 +108,7 @@ impl ToolHost {
         {
             Err(threads) => Err(HostError::NotSingleThreaded { threads }),
             Ok(Forked::Child) => {
-                let clean = std::panic::catch_unwind(|| serve::serve(&theirs, landlock));
+                let clean = std::panic::catch_unwind(|| serve::serve(&theirs, landlock, &keep_out));
                 leave(i32::from(!matches!(clean, Ok(true))))
             }
             Ok(Forked::Parent { child }) => {
@@ -148,6 +150,7 @@ impl ToolHost {
     /// # Errors
     /// A sandbox that cannot be built; [`HostError::Gone`].
     pub fn prepare(&mut self, grants: &ChildGrants) -> Result<Applied, HostError> {
+        self.patience(Some(limits::MARGIN))?;
         self.send(&Request::Prepare(Cow::Borrowed(grants)), &[])?;
         match self.receive()?.0 {
             Response::Prepared(applied) => applied,
@@ -161,6 +164,9 @@ impl ToolHost {
     /// A child that failed before its program ran, a specification no child is started for, [`HostError::Gone`] and
     /// [`HostError::StillAlive`], after which the tool host is of no use. An ordinary failure is an outcome.
     pub fn run(&mut self, spec: &ChildSpec) -> Result<ChildOutcome, HostError> {
+        self.patience(Some(
+            spec.limits.deadline.saturating_add(spec.limits.grace).saturating_add(limits::MARGIN),
+        ))?;
         self.send(&Request::Run(Cow::Borrowed(spec)), &spec.stdin)?;
         match self.receive()? {
             (Response::Ran { outcome, stdout }, mut body) => {
@@ -178,7 +184,7 @@ impl ToolHost {
     /// # Errors
     /// [`HostError::StillAlive`] when something survives SIGKILL.
     pub fn reap(mut self) -> Result<(), HostError> {
-        self.end()
+        self.end(limits::PATIENCE + limits::PATIENCE)
     }
 
     fn send(&mut self, request: &Request<'_>, body: &[u8]) -> Result<(), HostError> {
@@ -194,22 +200,33 @@ impl ToolHost {
         self.or_bury(received)
     }
 
+    /// How long an answer may take: a tool that can signal its tool host (below ABI 6) can also stop it.
+    fn patience(&self, longest: Option<Duration>) -> Result<(), HostError> {
+        self.socket
+            .set_read_timeout(longest)
+            .and_then(|()| self.socket.set_write_timeout(longest))
+            .map_err(|error| HostError::system("limit the wait for the tool host", &error))
+    }
+
     /// When the tool host is gone its children come to this process, and must not be left.
     fn or_bury<T>(&mut self, answer: Result<T, HostError>) -> Result<T, HostError> {
-        if matches!(answer, Err(HostError::Gone)) {
-            self.end()?;
+        match &answer {
+            Err(HostError::Gone) => self.end(limits::PATIENCE)?,
+            Err(HostError::Unresponsive) => self.end(Duration::ZERO)?,
+            _ => {}
         }
         answer
     }
 
-    fn end(&mut self) -> Result<(), HostError> {
+    /// Closes the socket, waits for the tool host to clean up and go, and does it in its place when it does not.
+    fn end(&mut self, patience: Duration) -> Result<(), HostError> {
         let Some(pid) = self.pid.take() else {
             return Ok(());
         };
         // An end that is closed already needs no closing.
         drop(self.socket.shutdown(Shutdown::Both));
         let started = Instant::now();
-        while started.elapsed() < limits::PATIENCE + limits::PATIENCE {
+        while started.elapsed() < patience {
             match reap_one(pid) {
                 Waited::Nothing => std::thread::sleep(Duration::from_millis(1)),
                 // It went on its own terms, after its last descendant.
@@ -223,7 +240,7 @@ impl ToolHost {
 
 impl Drop for ToolHost {
     fn drop(&mut self) {
-        drop(self.end());
+        drop(self.end(limits::PATIENCE + limits::PATIENCE));
     }
 }
 

@@ -39,7 +39,7 @@ fn decide_end(facts: &Facts, limits: &Limits) -> Option<EndedBy> {
         Some(EndedBy::OutputCap)
     } else if facts.cancelled {
         Some(EndedBy::Cancelled)
-    } else if facts.cpu >= Duration::from_secs(limits.cpu_seconds) {
+    } else if facts.cpu >= Duration::from_secs(limits.cpu_seconds.max(1)) {
         Some(EndedBy::CpuCeiling)
     } else if facts.processes > limits.processes {
         Some(EndedBy::ProcessCeiling)
@@ -139,8 +139,10 @@ impl<'a> Call<'a> {
             }
             let now = Instant::now();
             if now >= next_look {
-                next_look = now + TICK;
                 self.look(&mut facts);
+                // Looking at a large tree takes time; it may take a tenth of ours.
+                let next = Instant::now();
+                next_look = next + TICK.max(next.duration_since(now) * 9);
             }
             facts.elapsed = now.duration_since(self.started);
             facts.overflowed = self.streams.overflowed();
@@ -148,8 +150,8 @@ impl<'a> Call<'a> {
             if let Some(ended_by) = decide_end(&facts, self.limits) {
                 return ended_by;
             }
-            let until = next_look.min(self.started + self.limits.deadline);
-            self.wait(until.saturating_duration_since(now));
+            let left = self.limits.deadline.saturating_sub(facts.elapsed);
+            self.wait(left.min(next_look.saturating_duration_since(now)));
         }
     }
 
@@ -214,17 +216,17 @@ impl<'a> Call<'a> {
     /// Asks the tree to end and gives it its grace, still taking its output.
     fn end_gently(&mut self) {
         tree::terminate_all(&mut self.signalled);
-        let until = Instant::now() + self.limits.grace;
+        let asked = Instant::now();
         loop {
             if matches!(self.reap(), Left::Nobody) || self.streams.overflowed() || self.worker_gone
             {
                 return;
             }
-            let now = Instant::now();
-            if now >= until {
+            let left = self.limits.grace.saturating_sub(asked.elapsed());
+            if left.is_zero() {
                 return;
             }
-            self.wait(until.duration_since(now).min(SHORT));
+            self.wait(left.min(SHORT));
         }
     }
 

@@ -16,20 +16,20 @@ use super::open_own_executable;
 use super::runner::Call;
 use super::spec::{ChildOutcome, ChildSpec, HostError};
 use super::streams::{ChildEnds, Streams};
-use super::temporary::Temporary;
+use super::temporary::{Emptied, Temporary};
 use super::tree::{self, Signalled};
 use crate::sandbox::{
-    Applied, ChildGrants, Extra, Filter, Landlock, Rights, SandboxError, become_private, build,
-    child_filters, host_filters, plan_child,
+    Applied, ChildGrants, Extra, Filter, KeepOut, Landlock, Rights, SandboxError, become_private,
+    build, child_filters, host_filters, plan_child,
 };
 use crate::sys::confine::install_filter;
 use crate::sys::process::{close_all_but, ignore_ending_signals, ignored_signals};
 use crate::sys::spawn::{CStrings, Image, SpawnStack, spawn};
 
 /// Serves calls until the worker is gone, then kills what is left. False when something survived that.
-pub(crate) fn serve(socket: &UnixStream, landlock: Landlock) -> bool {
+pub(crate) fn serve(socket: &UnixStream, landlock: Landlock, keep_out: &KeepOut) -> bool {
     let mut stream = socket;
-    let mut host = match Host::prepare(socket, landlock) {
+    let mut host = match Host::prepare(socket, landlock, keep_out.clone()) {
         Ok(host) => host,
         Err(error) => {
             drop(send(&mut stream, &Response::Ready(Err(error)), &[]));
@@ -66,6 +66,7 @@ struct Prepared {
 #[derive(Debug)]
 struct Host {
     landlock: Landlock,
+    keep_out: KeepOut,
     /// Entries of the table that every child inherits from this process.
     inherited_entries: usize,
     stack: SpawnStack,
@@ -73,11 +74,17 @@ struct Host {
     ignored_signals: u64,
     prepared: HashMap<ChildGrants, Prepared>,
     temporary: HashMap<PathBuf, Temporary>,
+    /// Directories that could not be emptied in time.
+    retired: Vec<Temporary>,
     others: Option<(Instant, u64)>,
 }
 
 impl Host {
-    fn prepare(socket: &UnixStream, landlock: Landlock) -> Result<Self, HostError> {
+    fn prepare(
+        socket: &UnixStream,
+        landlock: Landlock,
+        keep_out: KeepOut,
+    ) -> Result<Self, HostError> {
         close_all_but(socket.as_fd())
             .map_err(|error| HostError::system("close inherited descriptors", &error))?;
         detach()?;
@@ -91,6 +98,7 @@ impl Host {
         }
         Ok(Self {
             landlock,
+            keep_out,
             inherited_entries,
             stack: SpawnStack::new().map_err(|error| HostError::system("map a stack", &error))?,
             own_executable: open_own_executable()?,
@@ -98,6 +106,7 @@ impl Host {
                 .map_err(|error| HostError::system("read its ignored signals", &error))?,
             prepared: HashMap::new(),
             temporary: HashMap::new(),
+            retired: Vec::new(),
             others: None,
         })
     }
@@ -107,6 +116,7 @@ impl Host {
         if outcome == Err(HostError::Gone) {
             return false;
         }
+        let usable = !matches!(outcome, Err(HostError::StillAlive { .. }));
         let (stdout, stderr) = outcome
             .as_mut()
             .map(|outcome| {
@@ -114,7 +124,7 @@ impl Host {
             })
             .unwrap_or_default();
         let response = Response::Ran { outcome, stdout: stdout.len() };
-        send(&mut &*socket, &response, &[&stdout, &stderr]).is_ok()
+        send(&mut &*socket, &response, &[&stdout, &stderr]).is_ok() && usable
     }
 
     fn run(
@@ -122,6 +132,9 @@ impl Host {
         spec: &mut ChildSpec,
         socket: &UnixStream,
     ) -> Result<ChildOutcome, HostError> {
+        if spec.limits.output > limits::BODY {
+            return Err(HostError::TooLarge { bytes: spec.limits.output, ceiling: limits::BODY });
+        }
         self.prepared(&spec.grants)?;
         let others = self.other_tasks();
         let temporary = temporary(&mut self.temporary, &spec.grants)?;
@@ -162,8 +175,10 @@ impl Host {
 
     /// Empties a private temporary directory; one that cannot be emptied is never used again.
     fn clean(&mut self, place: &PathBuf) {
-        if self.temporary.get(place).is_some_and(|temporary| temporary.empty().is_err()) {
-            self.temporary.remove(place);
+        let until = Instant::now() + limits::EMPTYING;
+        let clean = |temporary: &Temporary| matches!(temporary.empty(until), Ok(Emptied::Wholly));
+        if self.temporary.get(place).is_some_and(|temporary| !clean(temporary)) {
+            self.retired.extend(self.temporary.remove(place));
             self.prepared.retain(|grants, _| grants.tmp != *place);
         }
     }
@@ -186,7 +201,7 @@ impl Host {
             Extra { file: temporary.directory(), rights: Rights::Write },
             Extra { file: &self.own_executable, rights: Rights::ReadExecute },
         ];
-        let built = build(&plan_child(grants), self.landlock, &extras)?;
+        let built = build(&plan_child(grants), self.landlock, &extras, &self.keep_out)?;
         let filters = child_filters(grants, self.landlock.abi())?;
         let mut applied = built.applied;
         // Below ABI 3 the filters stand in, which this process and every child of it have.
@@ -209,9 +224,10 @@ impl Host {
     }
 
     fn close(self) {
-        for temporary in self.temporary.into_values() {
-            // Nobody is left to hear of it, and the place is swept when the next tool host uses it.
-            drop(temporary.remove());
+        let until = Instant::now() + limits::PATIENCE;
+        for temporary in self.temporary.into_values().chain(self.retired) {
+            // Nobody is left to hear of it.
+            drop(temporary.remove(until));
         }
     }
 }

@@ -165,6 +165,9 @@ pub enum HostError {
         /// How many.
         count: usize,
     },
+    /// The tool host did not answer long after the deadline of the call; it and its children have been killed.
+    #[error("hear from the tool host: it did not answer, so it and its children were killed")]
+    Unresponsive,
     /// The tool host is gone; so are its children.
     #[error("reach the tool host: it is gone")]
     Gone,

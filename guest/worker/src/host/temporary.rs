@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -20,6 +21,14 @@ pub(crate) struct Temporary {
     name: String,
     directory: File,
     path: PathBuf,
+}
+
+/// How far emptying came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Emptied {
+    Wholly,
+    /// The time was up.
+    Partly,
 }
 
 const PRIVATE: Mode = Mode::RWXU;
@@ -44,15 +53,18 @@ impl Temporary {
         &self.directory
     }
 
-    /// Removes everything in it. Nothing may be running in it any more.
-    pub(crate) fn empty(&self) -> io::Result<()> {
+    /// Removes everything in it, as long as there is time. Nothing may be running in it any more.
+    pub(crate) fn empty(&self, until: Instant) -> io::Result<Emptied> {
         let top = self.directory.as_fd();
         loop {
             let entries = list(top)?;
             if entries.is_empty() {
-                return Ok(());
+                return Ok(Emptied::Wholly);
             }
             for entry in entries {
+                if Instant::now() > until {
+                    return Ok(Emptied::Partly);
+                }
                 if entry.is_directory {
                     flatten(top, &entry.name)?;
                 } else {
@@ -63,8 +75,8 @@ impl Temporary {
     }
 
     /// Empties and removes it.
-    pub(crate) fn remove(self) -> io::Result<()> {
-        self.empty()?;
+    pub(crate) fn remove(self, until: Instant) -> io::Result<()> {
+        self.empty(until)?;
         Ok(rustix::fs::unlinkat(&self.place, &self.name, AtFlags::REMOVEDIR)?)
     }
 }
@@ -140,6 +152,10 @@ mod tests {
 
     use super::*;
 
+    fn soon() -> Instant {
+        Instant::now() + std::time::Duration::from_mins(1)
+    }
+
     #[test]
     fn is_private_and_its_own() {
         let place = tempfile::tempdir().unwrap();
@@ -147,8 +163,8 @@ mod tests {
         let two = Temporary::make(place.path()).unwrap();
         assert_ne!(one.path(), two.path());
         assert_eq!(fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        one.remove().unwrap();
-        two.remove().unwrap();
+        one.remove(soon()).unwrap();
+        two.remove(soon()).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
@@ -168,10 +184,10 @@ mod tests {
         for directory in [locked.join("leaf"), locked.clone(), inside.join("locked")] {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o000)).unwrap();
         }
-        private.empty().unwrap();
+        private.empty(soon()).unwrap();
         assert_eq!(fs::read_dir(private.path()).unwrap().count(), 0);
         assert!(outside.join("kept").exists(), "a link is removed, not followed");
-        private.remove().unwrap();
+        private.remove(soon()).unwrap();
     }
 
     #[test]
@@ -184,7 +200,7 @@ mod tests {
             at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .unwrap();
         }
-        private.remove().unwrap();
+        private.remove(soon()).unwrap();
     }
 
     #[test]

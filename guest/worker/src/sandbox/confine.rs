@@ -11,6 +11,7 @@ use super::abi::{Abi, probe_landlock};
 use super::error::errno_of;
 use super::filter::worker_filters;
 use super::grants::Applied;
+use super::keep_out::KeepOut;
 use super::layers::{WORKER_HALF, plan_worker};
 use super::ruleset::build;
 use crate::sys::confine::{install_filter, restrict_self};
@@ -56,7 +57,7 @@ pub fn confine_worker_at_most(
         return Err(SandboxError::NotSingleThreaded { threads });
     }
     let landlock = probe_landlock()?.at_most(most);
-    let built = build(&plan_worker(muzzle_port), landlock, &[])?;
+    let built = build(&plan_worker(muzzle_port), landlock, &[], &KeepOut::nothing())?;
     let mut applied = built.applied;
     become_private()?;
     if let Some(ruleset) = &built.ruleset {

@@ -51,6 +51,13 @@ pub enum SandboxError {
         /// What the compiler said.
         problem: String,
     },
+    /// A grant is the run directory or contains it.
+    #[error("grant {}: it contains the run directory, which no tool may reach", path.display())]
+    OpensRunDirectory {
+        /// The granted path.
+        #[serde(with = "super::grants::lossless")]
+        path: PathBuf,
+    },
     /// A path that must be there could not be opened after narrowing.
     #[error("reach {} from inside the sandbox: {}", path.display(), explain(*errno))]
     Unreachable {

@@ -10,6 +10,7 @@ mod confine;
 mod error;
 mod filter;
 mod grants;
+mod keep_out;
 mod layers;
 mod ruleset;
 mod syscalls;
@@ -21,6 +22,7 @@ pub use error::SandboxError;
 pub(crate) use error::{errno_of, explain};
 pub(crate) use grants::lossless;
 pub use grants::{Applied, BaseLayer, ChildGrants, Missing};
+pub(crate) use keep_out::KeepOut;
 
 pub(crate) use confine::become_private;
 pub(crate) use filter::{Filter, child_filters, host_filters};

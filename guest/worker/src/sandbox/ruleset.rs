@@ -18,6 +18,7 @@ use super::SandboxError;
 use super::abi::{Abi, GUARANTEES, Landlock};
 use super::error::{errno_of, explain};
 use super::grants::{Applied, Missing};
+use super::keep_out::KeepOut;
 use super::layers::{Layer, Origin, PathRule, Rights};
 
 /// A ruleset, and what it will mean once entered. No ruleset where there is no Landlock.
@@ -34,27 +35,32 @@ pub(crate) struct Extra<'a> {
     pub(crate) rights: Rights,
 }
 
-/// Builds the ruleset of a layer.
+/// Builds the ruleset of a layer. A rule that would open what it must keep out of is an error, also without Landlock.
 pub(crate) fn build(
     layer: &Layer,
     landlock: Landlock,
     extras: &[Extra<'_>],
+    keep_out: &KeepOut,
 ) -> Result<Built, SandboxError> {
     let abi = landlock.abi();
     let mut applied = Applied::nothing(landlock);
     applied.missing = missing_guarantees(layer, landlock);
-    if abi < Abi(1) {
-        return Ok(Built { ruleset: None, applied });
+    let mut files = Vec::new();
+    for rule in layer.files.iter().flatten() {
+        match open_for_rule(&rule.path) {
+            Ok(file) => {
+                check(&file, rule, keep_out)?;
+                files.push((file, rule.rights));
+            }
+            Err(error) => applied.missing.extend(missing_path(rule, &error)),
+        }
     }
     let Some(mut ruleset) = create(layer, abi).map_err(refused)? else {
         return Ok(Built { ruleset: None, applied });
     };
-    if let Some(rules) = &layer.files {
-        for rule in rules {
-            match open_for_rule(&rule.path) {
-                Ok(file) => ruleset = add(ruleset, &file, rule.rights, abi)?,
-                Err(error) => applied.missing.extend(missing_path(rule, &error)),
-            }
+    if layer.files.is_some() {
+        for (file, rights) in &files {
+            ruleset = add(ruleset, file, *rights, abi)?;
         }
         for extra in extras {
             ruleset = add(ruleset, extra.file, extra.rights, abi)?;
@@ -78,7 +84,7 @@ pub(crate) fn build(
 /// No ruleset when this ABI has nothing that the layer is about.
 fn create(layer: &Layer, abi: Abi) -> Result<Option<RulesetCreated>, RulesetError> {
     let (files, tcp, scopes) = (
-        layer.files.is_some(),
+        layer.files.is_some() && abi > Abi::NONE,
         layer.tcp.is_some() && abi >= Abi::TCP,
         layer.scopes && abi >= Abi::SCOPES,
     );
@@ -96,6 +102,13 @@ fn create(layer: &Layer, abi: Abi) -> Result<Option<RulesetCreated>, RulesetErro
         ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal)?;
     }
     ruleset.create().map(Some)
+}
+
+fn check(file: &File, rule: &PathRule, keep_out: &KeepOut) -> Result<(), SandboxError> {
+    let opens = keep_out
+        .is_opened_by(file)
+        .map_err(|error| SandboxError::kernel_io("inspect a granted path", &error))?;
+    if opens { Err(SandboxError::OpensRunDirectory { path: rule.path.clone() }) } else { Ok(()) }
 }
 
 fn add(
@@ -238,7 +251,7 @@ mod tests {
     #[test]
     fn without_landlock_nothing_is_claimed() {
         let layer = plan_child(&ChildGrants::new(PathBuf::from("/work"), PathBuf::from("/tmp")));
-        let built = build(&layer, Landlock::NotBuilt, &[]).unwrap();
+        let built = build(&layer, Landlock::NotBuilt, &[], &KeepOut::nothing()).unwrap();
         assert!(built.ruleset.is_none());
         assert_eq!(
             (

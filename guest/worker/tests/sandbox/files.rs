@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use worker::host::Exit;
-use worker::sandbox::{Abi, ChildGrants};
+use worker::host::{Exit, HostError};
+use worker::sandbox::{Abi, ChildGrants, SandboxError};
 
 use crate::stage::{World, attempt_inside, attempt_outside, attempts, run_child, without_sandbox};
 
@@ -313,4 +313,21 @@ pub(crate) fn an_ordinary_failure_looks_like_one() {
     }
     let said = run_child(&mut host, &refusal);
     assert_eq!(said.err(), format!("cat: {}: Permission denied", outside.display()));
+}
+
+pub(crate) fn a_grant_that_contains_the_run_directory_is_refused() {
+    let world = World::new();
+    let link = world.root.join("link");
+    std::os::unix::fs::symlink(&world.root, &link).unwrap();
+    let mut host = world.fork();
+    for path in [world.run_dir.clone(), world.root.clone(), link, PathBuf::from("/")] {
+        let as_workspace = ChildGrants { workspace: path.clone(), ..world.grants() };
+        let as_toolchain = ChildGrants { read: vec![path.clone()], ..world.grants() };
+        for grants in [as_workspace, as_toolchain] {
+            let refused =
+                HostError::Sandbox(SandboxError::OpensRunDirectory { path: path.clone() });
+            assert_eq!(host.prepare(&grants), Err(refused));
+        }
+    }
+    host.prepare(&world.grants()).unwrap();
 }

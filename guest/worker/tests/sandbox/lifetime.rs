@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use worker::host::{Exit, HostError};
+use worker::sandbox::Abi;
 
 use crate::stage::{World, lives, number_in, run_child, wait_until};
 
@@ -108,4 +109,18 @@ pub(crate) fn threads_may_start_once_the_tool_host_is_forked() {
     let spec = world.sh("echo well");
     let said = std::thread::spawn(move || host.run(&spec).unwrap()).join().unwrap();
     assert_eq!(said.stdout, b"well\n");
+}
+
+pub(crate) fn a_stopped_tool_host_is_given_up_with_everything_below_it() {
+    // Below ABI 6 a tool can stop its own tool host.
+    let world = World::new();
+    let mut host = world.fork_at_most(Abi(5));
+    let pid = host.pid().unwrap();
+    let mut spec = world.sh("echo $$ > daemon; kill -STOP $PPID; sleep 300");
+    spec.limits.deadline = Duration::from_millis(100);
+    spec.limits.grace = Duration::ZERO;
+    assert_eq!(host.run(&spec), Err(HostError::Unresponsive));
+    assert!(!lives(pid));
+    assert!(!lives(number_in(&world.workspace.join("daemon")).unwrap()));
+    assert_eq!(host.run(&spec), Err(HostError::Gone));
 }

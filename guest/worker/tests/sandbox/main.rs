@@ -65,6 +65,8 @@ fn main() -> ExitCode {
             lifetime::a_killed_tool_host_takes_its_children_with_it_and_the_worker_hears_of_it,
             lifetime::a_tool_host_shrugs_off_requests_to_end_and_ends_with_its_socket,
             lifetime::dropping_a_tool_host_ends_it,
+            lifetime::a_stopped_tool_host_is_given_up_with_everything_below_it,
+            files::a_grant_that_contains_the_run_directory_is_refused,
             lifetime::threads_may_start_once_the_tool_host_is_forked,
             network::without_a_network_grant_there_is_no_internet_socket_and_no_name_is_asked_for,
             network::a_granted_port_can_be_dialled_and_no_other_and_nothing_listens,

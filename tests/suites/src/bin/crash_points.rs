@@ -8,6 +8,9 @@
 //! to its end. After each, nothing may be lost and no approved effect may have
 //! happened twice.
 //!
+//! `CRASH_ONLY=worker:7:before` plays the points whose name contains that;
+//! `CRASH_JOBS` says how many at a time.
+//!
 //! Needs a program built with the `crash-points` feature: `SENTINEL_BIN`.
 
 #![expect(
@@ -71,6 +74,8 @@ fn main() {
     let points = enumerate(&counts);
     say(&format!("durable writes of a clean run: {counts:?}; {} points", points.len()));
     assert!(points.len() >= LEAST_POINTS, "only {} crash points", points.len());
+    let only = std::env::var("CRASH_ONLY").unwrap_or_default();
+    let points: Vec<Point> = points.into_iter().filter(|point| point.to_string().contains(&only)).collect();
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<BTreeMap<&'static str, usize>> = Mutex::default();
     let failures: Mutex<Vec<String>> = Mutex::default();
@@ -86,7 +91,8 @@ fn main() {
                                 .downcast_ref::<String>()
                                 .cloned()
                                 .unwrap_or_else(|| "panicked".to_owned());
-                            failures.lock().unwrap().push(format!("{point}: {why}"));
+                            say(&format!("FAILED {point}: {why}"));
+                            failures.lock().unwrap().push(point.to_string());
                         }
                     }
                 }
@@ -94,8 +100,8 @@ fn main() {
         }
     });
     let failures = failures.into_inner().unwrap();
-    for failure in &failures {
-        say(&format!("FAILED {failure}"));
+    if !failures.is_empty() {
+        say(&format!("failed: {failures:?}"));
     }
     say(&format!("{:?} in {:.0} s", outcomes.into_inner().unwrap(), began.elapsed().as_secs_f64()));
     say(&format!(
