@@ -66,6 +66,9 @@ pub(crate) enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start Sentinel and keep it running in this terminal
+    #[command(after_help = "Example: sentinel up")]
+    Up(UpArgs),
     /// Give an agent a task and watch it work
     ///
     /// With a terminal you are asked when something waits for your yes. Without
@@ -149,8 +152,23 @@ pub(crate) enum Role {
     Rehearsal(RehearsalArgs),
     #[command(name = "tool-role", hide = true)]
     Tool { role: String },
-    #[command(hide = true)]
-    Kept,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Print what workers and Muzzle write to their output, instead of keeping it in a log
+    #[arg(long)]
+    pub(crate) verbose: bool,
+    /// Beside another one, for demonstrations and tests: uids of this slice as
+    /// root, and any free ports.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) slice: Option<u32>,
+    /// The same with the first slice that is free.
+    #[arg(long, hide = true, conflicts_with = "slice")]
+    pub(crate) any_slice: bool,
+    /// End when the process that started this one does.
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use api::control::{Request, Response};
 use api::{Client, ClientError};
+use broker::CONTROL_SOCKET;
 
 use crate::args::Options;
 use crate::exit::{Exit, Failure};
@@ -20,8 +21,6 @@ use crate::render::card::Invocation;
 const ROOT_STATE: &str = "/var/lib/sentinel-dev";
 /// Where sockets lie as root, before an installation.
 const ROOT_SOCKETS: &str = "/run/sentinel-dev";
-/// The control socket's name in the sockets directory.
-const CONTROL_SOCKET: &str = "control.sock";
 /// The file beside the state that tells this account from its own tools.
 const TOKEN: &str = "control.token";
 /// Bytes of a socket's path, the closing zero included.

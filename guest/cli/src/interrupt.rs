@@ -39,10 +39,22 @@ impl Interrupts {
     }
 }
 
+/// For a process that another one of ours started: lets every signal through
+/// again that the starter blocked, and ends with it when that is wanted.
+pub(crate) fn begin_as_child(end_with_parent: bool) -> Result<(), Failure> {
+    SigSet::empty().thread_set_mask().map_err(|errno| no_signals(&errno.to_string()))?;
+    if end_with_parent {
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal)
+            .map_err(|errno| no_signals(&errno.to_string()))?;
+    }
+    Ok(())
+}
+
 fn no_signals(why: &str) -> Failure {
     Failure::new(
         Exit::Failed,
-        format!("could not arrange for Ctrl-C: {why}"),
+        format!("could not arrange for signals: {why}"),
         "see whether the machine is out of threads or memory",
     )
 }

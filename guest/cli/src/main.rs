@@ -66,8 +66,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let context = || Context::new(&cli.options);
     let exit = match cli.command {
-        Command::Role(role) => return Ok(roles::run(&role)),
+        Command::Role(role) => return Ok(roles::run(role)),
         Command::Completion(args) => command::completion::run(Output::new(&cli.options), &args),
+        Command::Up(args) => command::up::run(&mut context()?, &args),
         Command::Run(args) => command::run::run(&mut context()?, &args),
         Command::Runs(args) => command::runs::run(&mut context()?, &args),
         Command::Show(args) => command::show::run(&mut context()?, &args),

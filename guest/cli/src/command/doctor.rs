@@ -7,6 +7,7 @@ use std::path::Path;
 
 use api::control::{Finding, Level};
 use serde_json::json;
+use worker::sandbox::{Abi, Landlock, SandboxError, probe_landlock};
 
 use super::{status, toolchain};
 use crate::Context;
@@ -21,7 +22,7 @@ const DEVELOPMENT_UIDS: std::ops::RangeInclusive<u32> = 57_000..=58_999;
 
 pub(crate) fn run(context: &mut Context) -> Result<Exit, Failure> {
     let place = &context.place;
-    let mut findings = vec![kernel()];
+    let mut findings = vec![kernel(), decide_landlock(&probe_landlock())];
     findings.push(decide_disk(free_bytes(&place.state), &place.state));
     findings.push(decide_state(&state_facts(&place.state), &place.state));
     if place.root {
@@ -39,6 +40,29 @@ pub(crate) fn run(context: &mut Context) -> Result<Exit, Failure> {
 fn kernel() -> Finding {
     let name = rustix::system::uname();
     ok(format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy()))
+}
+
+fn decide_landlock(probed: &Result<Landlock, SandboxError>) -> Finding {
+    let remedy = "boot a kernel with Landlock: CONFIG_SECURITY_LANDLOCK=y, and `landlock` in its `lsm=` list";
+    match probed {
+        Ok(Landlock::Available(abi)) if *abi >= Abi::NEWEST_USED => {
+            ok(format!("Landlock ABI {}", abi.0))
+        }
+        Ok(Landlock::Available(abi)) => warning(
+            format!(
+                "Landlock ABI {}; tools are confined with less from ABI {} down, see SECURITY.md",
+                abi.0,
+                Abi::NEWEST_USED.0 - 1
+            ),
+            "use a newer kernel",
+        ),
+        Ok(Landlock::NotBuilt) => critical("this kernel has no Landlock", remedy),
+        Ok(Landlock::Disabled) => critical("Landlock is switched off at boot", remedy),
+        Err(error) => critical(
+            error.to_string(),
+            "run it outside of the container whose filter stands in the way",
+        ),
+    }
 }
 
 /// What a running control plane found, or that there is none.
@@ -166,6 +190,16 @@ mod tests {
             decide_state(&StateFacts::NotADirectory, Path::new("/s")).level,
             Level::Critical
         );
+    }
+
+    #[test]
+    fn a_kernel_without_landlock_is_critical_and_an_old_one_a_warning() {
+        let level = |probed| decide_landlock(&probed).level;
+        assert_eq!(level(Ok(Landlock::Available(Abi::NEWEST_USED))), Level::Ok);
+        assert_eq!(level(Ok(Landlock::Available(Abi(1)))), Level::Warning);
+        assert_eq!(level(Ok(Landlock::NotBuilt)), Level::Critical);
+        assert_eq!(level(Ok(Landlock::Disabled)), Level::Critical);
+        assert_eq!(level(Err(SandboxError::Probe { errno: 1 })), Level::Critical);
     }
 
     #[test]

@@ -17,3 +17,4 @@ pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod steering;
 pub(crate) mod toolchain;
+pub(crate) mod up;
