@@ -155,7 +155,7 @@ fn parse_reasoning(mut map: Map<String, Value>) -> Part {
     };
     if form != Form::LIST {
         let field = if form == Form::STRING { "summary" } else { "content" };
-        let plain = map.get(field).is_some_and(|list| *list == text_list(field, &text));
+        let plain = !text.is_empty() && map.get(field) == Some(&text_list(field, &text));
         if plain {
             map.shift_remove(field);
             return Part::Reasoning(Reasoning { text, extra: Extra::rest(DIALECT, form, map) });
