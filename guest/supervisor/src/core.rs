@@ -836,8 +836,18 @@ impl Core {
         let Some(run) = self.runs.get_mut(id) else { return };
         let progressed =
             run.open.as_ref().is_some_and(|open| open.drive.progress > open.progress_at_launch);
-        run.stalled = if progressed { 0 } else { run.stalled + 1 };
+        let no_room = how == Gone::Code(i32::from(worker::EXIT_NO_ROOM));
+        run.stalled = match (progressed, no_room) {
+            (true, _) => 0,
+            (false, true) => run.stalled,
+            (false, false) => run.stalled + 1,
+        };
         run.gone = Some(how);
+        if no_room {
+            self.no_room = Some(format!("the worker of run {id} could not write"));
+            self.due.push((Instant::now() + limits::RETRY_WRITE, Due::Advance(id.clone())));
+            return;
+        }
         if self.accounts.get(&run.record.subject).is_none() {
             return;
         }

@@ -25,7 +25,7 @@ use crate::gate::{self, Gate, Planned};
 use crate::host::ToolHost;
 use crate::limits;
 use crate::model::{Answer, Model, ModelError};
-use crate::tools::{Context, Output, ToolError};
+use crate::tools::{Context, Output, ToolError, tool_host_gone};
 use crate::workspace::Workspace;
 
 /// How a drive ended.
@@ -569,13 +569,6 @@ fn object_of(call: &Call) -> String {
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
     let named = ["path", "command", "url"].iter().find_map(|name| arguments.get(name)?.as_str());
     named.map_or_else(|| call.tool.clone(), str::to_owned)
-}
-
-fn tool_host_gone(workspace: &Workspace, why: &str) -> StoreError {
-    StoreError::Foreign {
-        path: workspace.path().to_owned(),
-        what: format!("the tool host is unusable: {why}"),
-    }
 }
 
 fn failure(error: &ModelError, attempts: u32) -> String {

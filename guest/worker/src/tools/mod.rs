@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::WorkerHalf;
 
-use crate::host::{ChildOutcome, ChildSpec, EndedBy, Limits, Program, ToolHost};
+use crate::host::{ChildOutcome, ChildSpec, EndedBy, HostError, Limits, Program, ToolHost};
 use crate::limits;
 use crate::sandbox::ChildGrants;
 use crate::workspace::{PathError, Workspace};
@@ -162,7 +162,22 @@ impl Context<'_> {
                 file_size: limits::TOOL_FILE_BYTES,
             },
         };
-        self.host.run(&spec).map_err(|error| ToolError::Failed(error.to_string()))
+        self.host.run(&spec).map_err(|error| match error {
+            // What the child did is not known: the worker ends and is launched
+            // again, and the call's outcome is recorded as unknown.
+            HostError::Gone | HostError::Protocol { .. } | HostError::StillAlive { .. } => {
+                ToolError::Store(tool_host_gone(self.workspace, &error.to_string()))
+            }
+            error => ToolError::Failed(error.to_string()),
+        })
+    }
+}
+
+/// The tool host cannot be used any more; the worker cannot go on.
+pub(crate) fn tool_host_gone(workspace: &Workspace, why: &str) -> store::StoreError {
+    store::StoreError::Foreign {
+        path: workspace.path().to_owned(),
+        what: format!("the tool host is unusable: {why}"),
     }
 }
 

@@ -75,7 +75,8 @@ fn main() {
     say(&format!("durable writes of a clean run: {counts:?}; {} points", points.len()));
     assert!(points.len() >= LEAST_POINTS, "only {} crash points", points.len());
     let only = std::env::var("CRASH_ONLY").unwrap_or_default();
-    let points: Vec<Point> = points.into_iter().filter(|point| point.to_string().contains(&only)).collect();
+    let points: Vec<Point> =
+        points.into_iter().filter(|point| point.to_string().contains(&only)).collect();
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<BTreeMap<&'static str, usize>> = Mutex::default();
     let failures: Mutex<Vec<String>> = Mutex::default();
