@@ -287,3 +287,13 @@ fn interleaved_calls_of_an_openai_stream_become_blocks_one_after_another() {
     assert_eq!(calls(&again), [("a".into(), "{\"p\":1}".into()), ("b".into(), "{}".into())]);
     assert_eq!(again.stop(), response.stop());
 }
+
+#[test]
+fn a_delta_nobody_knows_is_an_event_and_stays_out_of_a_rewritten_stream() {
+    let body = stream().replace("input_json_delta", "quantum_delta");
+    let (events, response) = check::read_all(ANTHROPIC, body.as_bytes());
+    assert_eq!(events.iter().filter(|event| matches!(event, StreamEvent::Unknown(_))).count(), 3);
+    let (again, same) = check::read_all(ANTHROPIC, &check::written(ANTHROPIC, &events));
+    assert!(!again.iter().any(|event| matches!(event, StreamEvent::Unknown(_))));
+    assert_eq!(same, response);
+}
