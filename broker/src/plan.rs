@@ -151,11 +151,21 @@ pub fn plan_control(surroundings: &Surroundings, identity: Option<Identity>) -> 
     }
 }
 
-/// Muzzle: admin listener at 3.
-pub fn plan_muzzle(surroundings: &Surroundings, identity: Option<Identity>) -> LaunchPlan {
+/// Muzzle: admin listener at 3. With a uid of its own it is told the control plane's, which may
+/// administer it; the listener's own path says nothing about its owner.
+pub fn plan_muzzle(
+    surroundings: &Surroundings,
+    identity: Option<Identity>,
+    control: Option<Identity>,
+) -> LaunchPlan {
+    let own = control.map(|control| ("SENTINEL_CONTROL_UID", control.uid.to_string().into()));
     LaunchPlan {
         argv: words(&["sentinel", "muzzle", "--admin-fd", "3"]),
-        env: surroundings.environment(Path::new("/nonexistent"), "muzzle", vec![]),
+        env: surroundings.environment(
+            Path::new("/nonexistent"),
+            "muzzle",
+            own.into_iter().collect(),
+        ),
         identity,
         umask: surroundings.umask(),
         inherited: vec![Inherited::MuzzleAdmin],
@@ -404,7 +414,7 @@ mod tests {
 
     #[test]
     fn muzzle_gets_its_admin_listener_alone() {
-        let plan = plan_muzzle(&surroundings(Boundary::SingleUid), None);
+        let plan = plan_muzzle(&surroundings(Boundary::SingleUid), None, None);
         insta::assert_snapshot!(print(&plan), @r#"
         argv: sentinel muzzle --admin-fd 3
         uid of the launcher
