@@ -103,11 +103,8 @@ impl Launcher {
     }
 
     fn start_muzzle(&mut self) {
-        let plan = plan::plan_muzzle(
-            &self.surroundings,
-            self.muzzle_identity,
-            self.control_identity,
-        );
+        let plan =
+            plan::plan_muzzle(&self.surroundings, self.muzzle_identity, self.control_identity);
         match self.launch(&plan, None) {
             Ok((child, _)) => {
                 let pid = child.number();

@@ -7,8 +7,8 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
+    clippy::wildcard_enum_match_arm,
     reason = "a broken harness must fail its suite"
 )]
 

@@ -162,13 +162,21 @@ impl Context<'_> {
                 file_size: limits::TOOL_FILE_BYTES,
             },
         };
-        self.host.run(&spec).map_err(|error| match error {
-            // What the child did is not known: the worker ends and is launched
-            // again, and the call's outcome is recorded as unknown.
-            HostError::Gone | HostError::Protocol { .. } | HostError::StillAlive { .. } => {
+        self.host.run(&spec).map_err(|error| {
+            let lost = matches!(
+                error,
+                HostError::Gone
+                    | HostError::Unresponsive
+                    | HostError::Protocol { .. }
+                    | HostError::StillAlive { .. }
+            );
+            if lost {
+                // What the child did is not known: the worker ends, is launched
+                // again, and records the call's outcome as unknown.
                 ToolError::Store(tool_host_gone(self.workspace, &error.to_string()))
+            } else {
+                ToolError::Failed(error.to_string())
             }
-            error => ToolError::Failed(error.to_string()),
         })
     }
 }
