@@ -51,6 +51,12 @@ pub fn try_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>
     }
 }
 
+/// Writes a file as a person or an attacker would: at once, not through the store.
+#[expect(clippy::disallowed_methods, reason = "a test plants files; it keeps no state")]
+pub fn put(path: impl AsRef<Path>, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
 /// The built program: `SENTINEL_BIN`, or the one beside the test executables.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("SENTINEL_BIN") {

@@ -5,7 +5,7 @@ use std::process::Command;
 use api::control::{Request, Response, Submit};
 use domain::log::{Event, Outcome, Verdict};
 use domain::run::Status;
-use suites::{Instance, events, processes, scenario, until};
+use suites::{Instance, events, processes, put, scenario, until};
 
 fn start(turns: &[String]) -> Instance {
     let turns: Vec<&str> = turns.iter().map(String::as_str).collect();
@@ -159,7 +159,7 @@ fn a_write_outside_the_workspace_is_blocked_by_name_and_an_ordinary_failure_is_n
 #[test]
 fn production_records_a_failed_run_that_names_every_missing_control() {
     let instance = start(&[scenario::answer("done")]);
-    std::fs::write(instance.state().join("sentinel.yaml"), "profile: production\n").unwrap();
+    put(instance.state().join("sentinel.yaml"), "profile: production\n");
     let run = instance.submit("go");
     let view = instance.wait_for(&run, Status::Failed);
     let why = view.failure.unwrap();
@@ -174,11 +174,7 @@ fn production_records_a_failed_run_that_names_every_missing_control() {
 #[test]
 fn a_bad_config_key_refuses_new_runs_with_its_line_and_changes_nothing() {
     let instance = start(&[scenario::answer("done")]);
-    std::fs::write(
-        instance.state().join("sentinel.yaml"),
-        "profile: development\nfs_sandbx: true\n",
-    )
-    .unwrap();
+    put(instance.state().join("sentinel.yaml"), "profile: development\nfs_sandbx: true\n").unwrap();
     let submit = Request::Submit(Submit { task: "go".into(), ..Submit::default() });
     let error = instance.try_ask(&submit).unwrap_err().to_string();
     assert!(error.contains("line 2") && error.contains("fs_sandbx"), "{error}");
@@ -203,7 +199,7 @@ fn a_second_worker_on_one_run_is_refused() {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("another worker holds this run"), "{text}");
-    std::fs::write(instance.workspace().join("go"), "").unwrap();
+    put(instance.workspace().join("go"), "");
     instance.wait_for(&run, Status::Done);
 }
 

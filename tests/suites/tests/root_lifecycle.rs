@@ -8,7 +8,7 @@ use domain::log::{Control, Event, Outcome, Verdict};
 use domain::record::{ApprovalMode, Budgets};
 use domain::run::Status;
 use rustix::process::Signal;
-use suites::{Instance, events, processes, scenario, try_until, until};
+use suites::{Instance, events, processes, put, scenario, try_until, until};
 
 fn start(turns: &[String]) -> Instance {
     let turns: Vec<&str> = turns.iter().map(String::as_str).collect();
@@ -134,7 +134,7 @@ fn a_file_that_changed_after_the_card_was_shown_asks_again_and_says_what_drifted
     let run = instance.submit("go");
     let card = until("the card", || instance.approvals().pop());
     assert!(card.card.bound.iter().any(|part| part.what == "file t.sh"), "{:?}", card.card.bound);
-    std::fs::write(instance.workspace().join("t.sh"), "echo bad >> effect.txt\n").unwrap();
+    put(instance.workspace().join("t.sh"), "echo bad >> effect.txt\n");
     instance.decide(&card, Verdict::Approve, None).unwrap();
     let again = until("a second card", || {
         instance.approvals().into_iter().find(|c| c.request != card.request)
@@ -186,7 +186,7 @@ fn a_steer_reaches_the_model_and_calls_not_yet_begun_are_skipped() {
     let run = instance.submit_with(Instance::automatic("go"));
     until("the first call runs", || (lines_of(&instance, "begun.txt") == 1).then_some(()));
     instance.ask(&Request::Say { run: run.clone(), text: "stop after this one".into() });
-    std::fs::write(instance.workspace().join("go"), "").unwrap();
+    put(instance.workspace().join("go"), "");
     let view = instance.wait_for(&run, Status::Done);
     assert_eq!(outcomes(&view), [Outcome::Ok, Outcome::Skipped]);
     assert_eq!(lines_of(&instance, "second.txt"), 0);
@@ -209,18 +209,18 @@ fn a_tightening_takes_effect_on_the_next_tool_and_a_corrupt_record_means_queue()
     for n in 0..3 {
         until("a call runs", || (lines_of(&instance, "calls.txt") == n + 1).then_some(()));
         if n < 2 {
-            std::fs::write(instance.workspace().join(format!("go{n}")), "").unwrap();
+            put(instance.workspace().join(format!("go{n}")), "");
         }
     }
     instance.ask(&Request::SetApprovals { run: run.clone(), approvals: ApprovalMode::Queue });
-    std::fs::write(instance.workspace().join("go2"), "").unwrap();
+    put(instance.workspace().join("go2"), "");
     instance.wait_for(&run, Status::WaitingApproval);
     assert_eq!(lines_of(&instance, "calls.txt"), 3, "the call in flight ended, the next one waits");
     // Loosened again, then damaged: the strictest holds.
     instance.ask(&Request::SetApprovals { run: run.clone(), approvals: ApprovalMode::Automatic });
-    std::fs::write(instance.run_dir(&run).join("control.json"), "{\"version\":1,").unwrap();
+    put(instance.run_dir(&run).join("control.json"), "{\"version\":1,");
     for name in ["go3", "go4"] {
-        std::fs::write(instance.workspace().join(name), "").unwrap();
+        put(instance.workspace().join(name), "");
     }
     let first = until("the card", || instance.approvals().pop());
     instance.decide(&first, Verdict::Approve, None).unwrap();
@@ -302,7 +302,7 @@ fn a_killed_muzzle_is_restarted_and_the_run_goes_on() {
     until("another Muzzle", || {
         processes::muzzle(instance.launcher()).filter(|now| now.pid != before.pid)
     });
-    std::fs::write(instance.workspace().join("go"), "").unwrap();
+    put(instance.workspace().join("go"), "");
     // Its port was any free one, so the run may first fail to reach it: a
     // person resumes it and it is launched with the new port.
     let view = try_until(Duration::from_secs(40), || {
