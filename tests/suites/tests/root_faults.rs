@@ -174,7 +174,7 @@ fn production_records_a_failed_run_that_names_every_missing_control() {
 #[test]
 fn a_bad_config_key_refuses_new_runs_with_its_line_and_changes_nothing() {
     let instance = start(&[scenario::answer("done")]);
-    put(instance.state().join("sentinel.yaml"), "profile: development\nfs_sandbx: true\n").unwrap();
+    put(instance.state().join("sentinel.yaml"), "profile: development\nfs_sandbx: true\n");
     let submit = Request::Submit(Submit { task: "go".into(), ..Submit::default() });
     let error = instance.try_ask(&submit).unwrap_err().to_string();
     assert!(error.contains("line 2") && error.contains("fs_sandbx"), "{error}");
