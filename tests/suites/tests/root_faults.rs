@@ -221,9 +221,11 @@ fn a_planted_worker_log_fails_the_run_as_unreadable_and_hangs_nobody() {
             .unwrap();
         assert!(done.success(), "{plant}");
         instance.decide(&card, Verdict::Approve, None).unwrap();
-        let rows = until("the run failed", || match instance.ask(&Request::Runs { limit: 5 }) {
-            Response::Runs(rows) => Some(rows).filter(|rows| rows[0].status == Status::Failed),
-            _ => None,
+        let rows = until("the run failed", || {
+            let Response::Runs(rows) = instance.ask(&Request::Runs { limit: 5 }) else {
+                return None;
+            };
+            Some(rows).filter(|rows| rows[0].status == Status::Failed)
         });
         assert_eq!(rows[0].id, run, "{plant}");
     }
