@@ -72,6 +72,8 @@ enum Pending {
 enum Due {
     Advance(RunId),
     Kill(RunId),
+    /// The end of a worker that could not be recorded yet.
+    Gone(RunId, Gone),
 }
 
 pub(crate) struct Core {
@@ -184,6 +186,7 @@ impl Core {
         for (_, due) in ready {
             match due {
                 Due::Advance(id) => self.advance(&id),
+                Due::Gone(id, how) => self.worker_gone(&id, how),
                 Due::Kill(id) => {
                     if self.runs.get(&id).is_some_and(|run| run.state.launched) {
                         self.signal(&id, WorkerSignal::Kill);
@@ -654,13 +657,17 @@ impl Core {
     /// A step that could not be recorded is tried again; the run does not move
     /// before it is.
     fn trouble(&mut self, id: &RunId, error: &CoreError) {
+        self.note_trouble(id, error);
+        self.due.push((Instant::now() + limits::RETRY_WRITE, Due::Advance(id.clone())));
+    }
+
+    fn note_trouble(&mut self, id: &RunId, error: &CoreError) {
         tracing::error!(run = %id, error = %chain(error), "a run's next step could not be recorded");
         if let CoreError::Store(store) = error
             && store.is_no_room()
         {
             self.no_room = Some(store.to_string());
         }
-        self.due.push((Instant::now() + limits::RETRY_WRITE, Due::Advance(id.clone())));
     }
 
     fn launch(&mut self, id: &RunId) -> Result<(), CoreError> {
@@ -829,7 +836,9 @@ impl Core {
             }
         }
         if let Err(error) = self.append(id, vec![Control::Gone { how: how.clone() }]) {
-            return self.trouble(id, &error);
+            self.note_trouble(id, &error);
+            self.due.push((Instant::now() + limits::RETRY_WRITE, Due::Gone(id.clone(), how)));
+            return;
         }
         // An unreadable half is dealt with by the next step.
         let _read = self.read_worker(id);
@@ -879,7 +888,10 @@ impl Core {
                     refusal.rule, refusal.why, refusal.remedy
                 );
                 if let Err(error) = self.append(&id, vec![Control::Failed { reason }]) {
-                    self.trouble(&id, &error);
+                    // The refusal is met again at the next launch.
+                    self.note_trouble(&id, &error);
+                    self.due
+                        .push((Instant::now() + limits::RETRY_WRITE, Due::Gone(id, Gone::Lost)));
                 }
             }
             (Pending::AgentUser(subject), Ok(Reply::AgentUser { uid })) => {
