@@ -496,7 +496,7 @@ mod tests {
         let state = state(temp.path());
         let record = record("r1");
         state.admit_agent(&record.subject, 0).unwrap();
-        let turn = |text: &str| domain::log::Control::Steer { text: text.into(), speaker: None };
+        let turn = |text: &str| Control::Steer { text: text.into(), speaker: None };
         state.reserve_run(&record, 0, Millis(1), &[turn("lost")]).unwrap();
         std::fs::remove_file(temp.path().join("runs/naomi/r1/run.json")).unwrap();
         assert!(state.runs().unwrap().is_empty());
