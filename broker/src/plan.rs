@@ -47,6 +47,8 @@ pub enum Inherited {
 pub enum Output {
     /// Where the launcher's own go.
     Launcher,
+    /// Both where the launcher's standard error goes.
+    LauncherError,
     /// Appended to this file in the log directory.
     Log(&'static str),
 }
@@ -83,7 +85,7 @@ pub struct Surroundings {
     pub lang: Option<OsString>,
     /// Variables the operator adds; a variable of the plan wins.
     pub extra_env: Vec<(String, String)>,
-    /// Whether workers and Muzzle write where the launcher writes.
+    /// Whether workers and Muzzle write to the launcher's standard error.
     pub verbose: bool,
 }
 
@@ -97,7 +99,7 @@ impl Surroundings {
     }
 
     fn output(&self, log: &'static str) -> Output {
-        if self.verbose { Output::Launcher } else { Output::Log(log) }
+        if self.verbose { Output::LauncherError } else { Output::Log(log) }
     }
 
     fn environment(
@@ -454,11 +456,11 @@ mod tests {
     }
 
     #[test]
-    fn verbose_sends_workers_where_the_launcher_writes() {
+    fn verbose_sends_workers_where_the_launcher_writes_errors() {
         let id = run_id();
         let verbose = Surroundings { verbose: true, ..surroundings(Boundary::SingleUid) };
         let plan = plan_worker(&verbose, &facts(&id)).unwrap();
-        assert_eq!(plan.output, Output::Launcher);
+        assert_eq!(plan.output, Output::LauncherError);
         assert_eq!(plan.umask, 0o077);
     }
 

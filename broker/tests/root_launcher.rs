@@ -421,31 +421,31 @@ fn a_uid_that_the_machine_knows_is_refused() {
     let passwd =
         |id: u32| format!("root:x:0:0:root:/root:/bin/sh\nintruder:x:{id}:{id}::/:/bin/sh\n");
     for id in [uids.control, uids.muzzle] {
-        let text = launch_with(&place, "/etc/passwd", &passwd(id)).refusal();
+        let text = launch_with(&place, "passwd", &passwd(id)).refusal();
         assert!(text.contains(&format!("uid {id} belongs to \"intruder\"")), "{text}");
     }
     let group = format!("root:x:0:\nintruders:x:{}:\n", uids.muzzle);
-    let text = launch_with(&place, "/etc/group", &group).refusal();
+    let text = launch_with(&place, "group", &group).refusal();
     assert!(text.contains(&format!("gid {} belongs to \"intruders\"", uids.muzzle)), "{text}");
     let delegated = format!("intruder:{}:5\n", uids.agents.end() - 1);
-    let text = launch_with(&place, "/etc/subuid", &delegated).refusal();
+    let text = launch_with(&place, "subuid", &delegated).refusal();
     assert!(text.contains("/etc/subuid: line 1"), "{text}");
 
     // An agent's uid: asked for when it is given out.
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(uids.agents.start() + 1));
+    let launcher = launch_with(&place, "passwd", &passwd(uids.agents.start() + 1));
     let mut control = launcher.control();
     assert_eq!(control.ensure("leash-one")["Ok"]["uid"], *uids.agents.start());
     let refusal = control.ensure("leash-two")["Err"].clone();
     assert_eq!(refusal["rule"], "known-uid");
     assert!(refusal["why"].as_str().unwrap().contains("\"intruder\""), "{refusal}");
     drop(launcher);
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(4_000));
+    let launcher = launch_with(&place, "passwd", &passwd(4_000));
     assert_eq!(launcher.control().ensure("leash-two")["Ok"]["uid"], uids.agents.start() + 1);
     drop(launcher);
 
     // And when its worker is started.
     place.make_run("leash-two", "sleep-1");
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(uids.agents.start() + 1));
+    let launcher = launch_with(&place, "passwd", &passwd(uids.agents.start() + 1));
     let mut control = launcher.control();
     assert_eq!(control.spawn_refusal("sleep-1").0, "known-uid");
     drop(launcher);
@@ -453,16 +453,18 @@ fn a_uid_that_the_machine_knows_is_refused() {
     launcher.control().spawn("sleep-1");
 }
 
-/// Starts a launcher that sees `text` as the content of a file in `/etc`.
+/// Starts a launcher that sees `text` as the content of a file in `/etc`: in a mount namespace of its
+/// own, on a copy.
 fn launch_with(place: &Place, file: &str, text: &str) -> Launcher {
-    let replacement = place.path().join("replacement");
-    put(&replacement, text);
+    let (etc, program) = (place.path().join("etc"), place.path().join("sentinel"));
+    let copied = Command::new("cp").arg("-a").arg("/etc/.").arg(&etc).status().unwrap();
+    assert!(copied.success());
+    put(etc.join(file), text);
     let wrapper = place.path().join("wrapped");
     let script = format!(
-        "#!/bin/sh\n[ -e {file} ] || {{ : > {file}; }}\n\
-         exec unshare --mount sh -c 'mount --bind {} {file} && exec {} \"$@\"' sh \"$@\"\n",
-        replacement.display(),
-        place.path().join("sentinel").display()
+        "#!/bin/sh\nexec unshare --mount sh -c 'mount --bind {} /etc && exec {} \"$@\"' sh \"$@\"\n",
+        etc.display(),
+        program.display()
     );
     put(&wrapper, &script);
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();

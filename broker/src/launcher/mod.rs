@@ -293,15 +293,17 @@ impl Launcher {
     ) -> Result<(spawn::Child, Observed), LaunchProblem> {
         let failed = |why: String| LaunchProblem { rule: "launch", why };
         let log = match plan.output {
-            Output::Launcher => None,
+            Output::Launcher | Output::LauncherError => None,
             Output::Log(name) => {
                 Some(self.state.open_log(name).map_err(|error| failed(full(&error)))?)
             }
         };
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
-        let standard = match &log {
-            None => [self.null.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            Some(log) => [self.null.as_fd(), log.as_fd(), log.as_fd()],
+        let null = self.null.as_fd();
+        let standard = match (&log, plan.output) {
+            (Some(log), _) => [null, log.as_fd(), log.as_fd()],
+            (None, Output::LauncherError) => [null, stderr.as_fd(), stderr.as_fd()],
+            (None, Output::Launcher | Output::Log(_)) => [null, stdout.as_fd(), stderr.as_fd()],
         };
         let inherited = plan
             .inherited
