@@ -6,6 +6,7 @@ pub(crate) mod agent_edit;
 pub(crate) mod approvals;
 pub(crate) mod completion;
 pub(crate) mod decide;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod input;
 pub(crate) mod logs;
