@@ -98,6 +98,46 @@ fn every_process_has_its_own_uid_no_capability_and_only_its_descriptors() {
 }
 
 #[test]
+fn nothing_of_what_the_launcher_itself_was_given_is_handed_on() {
+    let place = Place::separate();
+    let lavish = place.path().join("lavish");
+    let script = format!(
+        "#!/bin/sh\ntrap '' HUP USR1\nexec 9</dev/zero\nexport INTRUDER=1\nexec setpriv --groups 1,2 \
+         --inh-caps +chown,+kill --ambient-caps +chown,+kill {} \"$@\"\n",
+        place.path().join("sentinel").display()
+    );
+    put(&lavish, &script);
+    fs::set_permissions(&lavish, fs::Permissions::from_mode(0o755)).unwrap();
+    let launcher = place.launch_by(&lavish);
+    let mut control = launcher.control();
+
+    let own = status_of(launcher.pid());
+    assert_eq!(field(&own, "Groups"), "1 2");
+    assert_eq!(field(&own, "CapInh"), "0000000000000021");
+    assert_eq!(field(&own, "CapAmb"), "0000000000000021");
+    assert!(fs::read_link(format!("/proc/{}/fd/9", launcher.pid())).unwrap().ends_with("zero"));
+    let ignored = |status: &str| u64::from_str_radix(&field(status, "SigIgn"), 16).unwrap();
+    let hangup_and_user = 1 | 1 << 9;
+    assert_eq!(ignored(&own) & hangup_and_user, hangup_and_user);
+
+    let uids = place.uids().unwrap().clone();
+    control.ensure("leash-scout");
+    place.make_run("leash-scout", "sleep-1");
+    control.spawn("sleep-1");
+    let reports = [
+        (control.report(), uids.control, 5),
+        (launcher.muzzle(), uids.muzzle, 4),
+        (worker_report(&place, "sleep-1"), *uids.agents.start(), 3),
+    ];
+    for (report, uid, fds) in reports {
+        assert_bare(report["pid"].as_u64().unwrap(), uid);
+        assert_clean(&report, &["0", "1", "2", "3", "4"][..fds]);
+        assert_eq!(report["env"]["INTRUDER"], Value::Null);
+        assert_eq!(ignored(report["status"].as_str().unwrap()) & hangup_and_user, 0);
+    }
+}
+
+#[test]
 fn files_have_the_owners_and_modes_that_keep_them() {
     let (place, launcher, mut control) = with_run("sleep-1");
     let uids = place.uids().unwrap().clone();
