@@ -15,6 +15,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
 const SPAWN: &str = "worker_spawn";
 
+/// Names of the logs in the log directory.
+const WORKERS_LOG: &str = "workers.log";
+const MUZZLE_LOG: &str = "muzzle.log";
+
 /// A bare uid and gid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -171,7 +175,7 @@ pub fn plan_muzzle(
         identity,
         umask: surroundings.umask(),
         inherited: vec![Inherited::MuzzleAdmin],
-        output: surroundings.output(limits::MUZZLE_LOG),
+        output: surroundings.output(MUZZLE_LOG),
     }
 }
 
@@ -265,7 +269,7 @@ pub fn plan_worker(
         identity: found.identity,
         umask: surroundings.umask(),
         inherited: vec![],
-        output: surroundings.output(limits::WORKERS_LOG),
+        output: surroundings.output(WORKERS_LOG),
     })
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::ledger::{Identity, Sample};
-use super::limits::PATIENCE;
 use super::spec::HostError;
+use crate::limits::TREE_PATIENCE;
 use crate::sys::process::{Reaped, Waited, reap_any};
 
 /// Length of a processor tick in `/proc`: USER_HZ is 100 on every architecture this crate supports.
@@ -146,7 +146,7 @@ pub(crate) fn terminate_all(signalled: &mut Signalled) {
 /// Kills and reaps until this process has no child left; `reaped` hears of each.
 ///
 /// # Errors
-/// [`HostError::StillAlive`] when something survives [`PATIENCE`]; only a process stuck inside the kernel can.
+/// [`HostError::StillAlive`] when something survives [`TREE_PATIENCE`]; only a process stuck inside the kernel can.
 pub(crate) fn kill_all(
     signalled: &mut Signalled,
     mut reaped: impl FnMut(Reaped),
@@ -178,7 +178,7 @@ pub(crate) fn kill_all(
                 Waited::NoChildren => return Ok(()),
             }
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TREE_PATIENCE {
             return Err(HostError::StillAlive { count: descendants().len() });
         }
         std::thread::sleep(PAUSE);

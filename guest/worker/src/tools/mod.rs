@@ -94,7 +94,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     command::RUN_COMMAND,
     command::FETCH_URL,
     interact::ASK_USER,
-    interact::TODO,
+    interact::TASK_LIST,
 ];
 
 /// The row of that name.
