@@ -208,3 +208,14 @@ pub(crate) fn ended_early(ended_by: EndedBy, deadline: std::time::Duration) -> O
         EndedBy::Cancelled => Some("it was stopped because the run was cancelled".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_can_grant_each_tool_and_no_other() {
+        let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        assert_eq!(names, domain::profile::TOOLS);
+    }
+}
