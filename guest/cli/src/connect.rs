@@ -60,6 +60,8 @@ pub(crate) struct Place {
     pub(crate) socket: PathBuf,
     pub(crate) root: bool,
     pub(crate) invocation: Invocation,
+    /// The same for `sentinel up`, which makes the socket where it belongs.
+    pub(crate) start: Invocation,
 }
 
 impl Place {
@@ -99,7 +101,9 @@ impl Place {
                 "choose a shorter directory with --state or --socket",
             ));
         }
-        Ok(Self { state, sockets, socket, root, invocation: invocation(options) })
+        let beside = Options { socket: None, ..options.clone() };
+        let (invocation, start) = (invocation(options), invocation(&beside));
+        Ok(Self { state, sockets, socket, root, invocation, start })
     }
 
     /// The token of a control plane with a single uid; none where that is not
@@ -194,7 +198,7 @@ fn socket_of_root() -> bool {
 /// What to do when nothing answers, with the options that were given; someone
 /// who is not root may be looking beside root's.
 fn start_hint(place: &Place, next: &str, roots: bool) -> String {
-    let hint = next.replace("`sentinel up`", &format!("`{} up`", place.invocation.0));
+    let hint = next.replace("`sentinel up`", &format!("`{} up`", place.start.0));
     if roots && !place.root {
         format!("{hint}, or reach root's at {ROOT_SOCKETS} with `sudo sentinel …`")
     } else {
@@ -275,5 +279,10 @@ mod tests {
             "start it with `sentinel --state '/my dir' up`"
         );
         assert!(start_hint(&place, "x", true).contains("sudo sentinel"));
+        let place = Place::choose(&options(&["--socket", "/s"]), &user()).unwrap();
+        assert_eq!(
+            (place.invocation.0.as_str(), place.start.0.as_str()),
+            ("sentinel --socket /s", "sentinel")
+        );
     }
 }

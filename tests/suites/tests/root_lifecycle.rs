@@ -315,3 +315,41 @@ fn a_killed_muzzle_is_restarted_and_the_run_goes_on() {
     instance.wait_for(&run, Status::Done);
     assert_eq!(lines_of(&instance, "begun.txt"), 1);
 }
+
+#[test]
+fn a_call_that_does_not_fit_its_schema_is_corrected_and_not_run() {
+    let wrong = scenario::call("write_file", &serde_json::json!({"file": "a.txt", "content": "x"}));
+    let broken =
+        "calls: [{ name: run_command, arguments_text: '{\"command\": \"touch ran' }]".to_owned();
+    let unknown = scenario::call("fly", &serde_json::json!({}));
+    let instance = start(&[wrong, broken, unknown, scenario::answer("done")]);
+    let run = instance.submit_with(Instance::automatic("go"));
+    let view = instance.wait_for(&run, Status::Done);
+    assert_eq!(outcomes(&view), [Outcome::Error, Outcome::Error, Outcome::Denied]);
+    let text = serde_json::to_string(&view).unwrap();
+    for says in ["unknown field", "not valid JSON", "there is no tool named"] {
+        assert!(text.contains(says), "{says}");
+    }
+    assert!(
+        !instance.workspace().join("a.txt").exists() && !instance.workspace().join("ran").exists()
+    );
+}
+
+#[test]
+fn search_and_glob_look_inside_the_workspace_only() {
+    let write = scenario::call(
+        "write_file",
+        &serde_json::json!({"path": "src/a.rs", "content": "fn main() {}\n"}),
+    );
+    let search =
+        scenario::call("search", &serde_json::json!({"pattern": "fn \\w+", "glob": "*.rs"}));
+    let glob = scenario::call("glob", &serde_json::json!({"pattern": "src/**/*.rs"}));
+    let outside = scenario::call("search", &serde_json::json!({"pattern": "root", "path": "/etc"}));
+    let instance = start(&[write, search, glob, outside, scenario::answer("done")]);
+    let run = instance.submit_with(Instance::automatic("go"));
+    let view = instance.wait_for(&run, Status::Done);
+    assert_eq!(outcomes(&view), [Outcome::Ok, Outcome::Ok, Outcome::Ok, Outcome::Error]);
+    let text = serde_json::to_string(&view).unwrap();
+    assert!(text.contains("src/a.rs:1:fn main() {}"), "{text}");
+    assert!(!text.contains("root:x:0"));
+}

@@ -2,8 +2,9 @@
 
 use api::control::{AgentSummary, Request, Response};
 use domain::id::AgentName;
-use domain::profile::{AgentProfile, parse_profile};
+use domain::profile::parse_profile;
 use serde_json::json;
+use serde_yaml::Mapping;
 
 use super::model::expect_done;
 use super::{agent_edit, input};
@@ -45,12 +46,16 @@ fn create(context: &mut Context, args: &AgentCreateArgs) -> Result<Exit, Failure
 
 /// The profile that the arguments describe, as YAML.
 fn profile_text(args: &AgentCreateArgs) -> Result<String, Failure> {
-    let profile = AgentProfile {
-        display_name: args.display_name.clone().unwrap_or_else(|| args.name.to_string()),
-        model: args.model.clone().unwrap_or_default(),
-        tools: if args.tools.is_empty() { None } else { Some(args.tools.clone()) },
-        ..AgentProfile::default()
-    };
+    // Only what was said: an absent key keeps its default in later versions too.
+    let mut profile = Mapping::new();
+    let mut put = |key: &str, value: serde_yaml::Value| profile.insert(key.into(), value);
+    put("display_name", args.display_name.clone().unwrap_or_else(|| args.name.to_string()).into());
+    if let Some(model) = &args.model {
+        put("model", model.as_str().into());
+    }
+    if !args.tools.is_empty() {
+        put("tools", args.tools.clone().into());
+    }
     let text = serde_yaml::to_string(&profile).map_err(|error| {
         Failure::new(Exit::Failed, format!("the profile has no YAML form: {error}"), "report it")
     })?;
@@ -164,8 +169,9 @@ mod tests {
         let parsed = parse_profile(&text).unwrap();
         assert_eq!((parsed.display_name.as_str(), parsed.model.as_str()), ("coder", "local"));
         assert_eq!(parsed.granted_tools(), ["read_file", "search"]);
-        let plain = parse_profile(&profile(&["coder", "--display-name", "Mx: Coder"]).unwrap());
-        assert_eq!(plain.unwrap().display_name, "Mx: Coder");
+        let plain = profile(&["coder", "--display-name", "Mx: Coder"]).unwrap();
+        assert_eq!(plain, "display_name: 'Mx: Coder'\n");
+        assert_eq!(parse_profile(&plain).unwrap().display_name, "Mx: Coder");
     }
 
     #[test]

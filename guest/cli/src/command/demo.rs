@@ -360,9 +360,11 @@ impl Stage {
             owner: String::new(),
         };
         ask(&Request::ModelAdd { model: record })?;
-        match ask(&Request::Submit(Submit { task, ..Submit::default() }))? {
-            Response::Submitted { run, .. } => Ok(run),
-            _ => Err(Failure::other_version()),
+        let answer = ask(&Request::Submit(Submit { task, ..Submit::default() }))?;
+        if let Response::Submitted { run, .. } = answer {
+            Ok(run)
+        } else {
+            Err(Failure::other_version())
         }
     }
 

@@ -124,7 +124,10 @@ fn open(path: &Path) -> Result<File, Failure> {
 fn read_failed(path: &Path, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     let (exit, next) = if error.kind() == NotFound {
-        (Exit::NotFound, "no worker has run here yet; name another state with --state")
+        (
+            Exit::NotFound,
+            "no worker has written there; under `sentinel up --verbose` its terminal has it",
+        )
     } else if error.kind() == PermissionDenied {
         (Exit::Refused, "run the command as root")
     } else {

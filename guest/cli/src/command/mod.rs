@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 pub(crate) mod agent_edit;
 pub(crate) mod approvals;
+mod choice;
 pub(crate) mod completion;
 pub(crate) mod decide;
 pub(crate) mod demo;

@@ -68,7 +68,7 @@ pub(crate) fn watch(
         witness: &mut |_| {},
     }
     .follow()?;
-    follow::conclude(&mut context.out, &context.place, run, end)
+    follow::conclude(&mut context.out, &context.place, run, watching.entries, end)
 }
 
 fn submission(args: &RunArgs) -> Result<Submit, Failure> {

@@ -23,6 +23,7 @@ const ANY_PORT: (&str, &str) = ("SENTINEL_MUZZLE_PORTS", "any");
 
 pub(crate) fn run(context: &mut Context, args: &UpArgs) -> Result<Exit, Failure> {
     interrupt::begin_as_child(args.end_with_parent)?;
+    refuse_other_socket(&context.place)?;
     let lease = if args.any_slice && context.place.root {
         Some(broker::lease_slice().map_err(|error| not_started(&error.into()))?)
     } else {
@@ -47,9 +48,21 @@ pub(crate) fn run(context: &mut Context, args: &UpArgs) -> Result<Exit, Failure>
         context.out.json_line(&json!({"stopped": {"runs_kept": runs_kept}}))?;
     } else {
         context.out.line("")?;
-        context.out.lines(stopped(&context.place.invocation, runs_kept))?;
+        context.out.lines(stopped(&context.place.start, runs_kept))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The control socket lies in the directory of the sockets under its own name.
+fn refuse_other_socket(place: &Place) -> Result<(), Failure> {
+    let made = place.sockets.join(broker::CONTROL_SOCKET);
+    if place.socket == made {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format!("`sentinel up` makes its socket at {}", made.display()),
+        "leave out --socket, or choose another place with --state",
+    ))
 }
 
 /// How processes are kept apart: by accounts as root, else by the sandbox alone.
@@ -187,6 +200,14 @@ mod tests {
         insta::assert_snapshot!(
             starting(Style::PLAIN, &place(1_000), &Applier::SingleUid).join("\n")
         );
+    }
+
+    #[test]
+    fn a_socket_elsewhere_is_refused() {
+        let facts = Facts { uid: 0, ..Facts::default() };
+        let elsewhere = Place::choose(&options(&["--socket", "/x.sock"]), &facts).unwrap();
+        assert_eq!(refuse_other_socket(&elsewhere).unwrap_err().exit, Exit::Usage);
+        assert!(refuse_other_socket(&place(0)).is_ok());
     }
 
     #[test]

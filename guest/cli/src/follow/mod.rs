@@ -86,6 +86,10 @@ impl Follower<'_> {
         };
         loop {
             let Some(heard) = self.next(&mut watch, &heard)? else { continue };
+            if matches!(heard, Heard::Line(_)) {
+                // The terminal ended the line itself when it was typed.
+                watch.open = false;
+            }
             let mut effects = watch.following.hear(heard);
             while !effects.is_empty() {
                 let mut further = Vec::new();
@@ -245,6 +249,7 @@ pub(crate) fn conclude(
     out: &mut Output,
     place: &Place,
     run: &RunId,
+    entries: bool,
     end: End,
 ) -> Result<Exit, Failure> {
     let exit = end.exit();
@@ -261,6 +266,7 @@ pub(crate) fn conclude(
     }
     let sentinel = &place.invocation.0;
     match end {
+        End::Over { .. } if entries => {}
         End::Over { .. } => {
             out.line(&out.style.dim(&format!("see it again: {sentinel} show {run}")))?;
         }

@@ -2,7 +2,7 @@
 //! observed. A difference is critical, because one of the two is not true.
 
 use domain::log::Attestation;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::block;
 use super::style::{Style, Tone};
@@ -35,19 +35,14 @@ pub(crate) fn side_by_side(
     observed: Option<&Value>,
     differences: &[String],
 ) -> Vec<String> {
-    let claim = claim.and_then(|claim| serde_json::to_value(claim).ok());
     if claim.is_none() && observed.is_none() {
         return vec![style.dim("not attested yet: no worker was started")];
     }
-    let mut names: Vec<&String> = Vec::new();
-    for value in [claim.as_ref(), observed].into_iter().flatten() {
-        for (name, _) in value.as_object().into_iter().flatten() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-    }
-    let side = |value: Option<&Value>, name: &str| match value.and_then(|value| value.get(name)) {
+    let claim = facts(claim.and_then(|claim| serde_json::to_value(claim).ok()).as_ref());
+    let observed = facts(observed);
+    let mut names: Vec<&String> = claim.keys().collect();
+    names.extend(observed.keys().filter(|name| !claim.contains_key(*name)));
+    let side = |facts: &Map<String, Value>, name: &str| match facts.get(name) {
         None => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(items)) if items.is_empty() => "none".to_owned(),
@@ -61,7 +56,7 @@ pub(crate) fn side_by_side(
     let rows: Vec<Vec<Cell>> = names
         .into_iter()
         .map(|name| {
-            let (claimed, seen) = (side(claim.as_ref(), name), side(observed, name));
+            let (claimed, seen) = (side(&claim, name), side(&observed, name));
             let differs = differences.iter().any(|text| text.contains(name.as_str()));
             let tone = if differs { Tone::Bad } else { Tone::Plain };
             vec![Cell::new(name), Cell::toned(claimed, tone), Cell::toned(seen, tone)]
@@ -73,6 +68,25 @@ pub(crate) fn side_by_side(
         lines.push(format!("{} {text}", style.paint(Tone::Bad, "✘ critical:")));
     }
     lines
+}
+
+/// The fields of a statement; what the launcher saw itself stands one level
+/// deeper and is brought up.
+fn facts(statement: Option<&Value>) -> Map<String, Value> {
+    let mut facts = Map::new();
+    for (name, value) in statement.and_then(Value::as_object).into_iter().flatten() {
+        match value {
+            Value::Object(nested) => facts.extend(nested.clone()),
+            plain @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => {
+                facts.insert(name.clone(), plain.clone());
+            }
+        }
+    }
+    facts
 }
 
 #[cfg(test)]
@@ -102,7 +116,8 @@ pub(crate) mod tests {
 
     #[test]
     fn claim_and_observation_stand_side_by_side() {
-        let observed = json!({"uid": 58_001, "groups": [], "cap_eff": "0000000000000000", "no_new_privs": true});
+        let seen = json!({"uid": 58_001, "groups": [], "cap_eff": "0000000000000000"});
+        let observed = json!({"by": "launcher", "observed": seen, "leash": "not bound"});
         insta::assert_snapshot!(
             side_by_side(Style::PLAIN, Some(&claim()), Some(&observed), &[]).join("\n")
         );

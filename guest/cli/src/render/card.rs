@@ -79,7 +79,8 @@ pub(crate) fn pending(
     };
     let title = format!("{title} · request {}", pending.request);
     let mut fields = vec![
-        Field::new("run", format!("{}  {}", pending.run, block::row(&pending.title, 60))),
+        Field::new("run", pending.run.as_str()),
+        Field::new("title", block::row(&pending.title, style.width.saturating_sub(NAME_WIDTH + 3))),
         Field::new("agent", pending.agent.as_str()),
         Field::new("asked", format!("{} ago", clock.age(pending.asked_at))),
         Field::new("tool", card.call.tool.as_str()).toned(Tone::Strong),
