@@ -79,6 +79,8 @@ enum Due {
     Kill(RunId),
     /// The end of a worker that could not be recorded yet.
     Gone(RunId, Gone),
+    /// What the launcher observed and could not be recorded yet.
+    Attest(RunId, serde_json::Value),
 }
 
 pub(crate) struct Core {
@@ -192,6 +194,7 @@ impl Core {
             match due {
                 Due::Advance(id) => self.advance(&id),
                 Due::Gone(id, how) => self.worker_gone(&id, how),
+                Due::Attest(id, observed) => self.attest(&id, observed),
                 Due::Kill(id) => {
                     if self.runs.get(&id).is_some_and(|run| run.state.launched) {
                         self.signal(&id, WorkerSignal::Kill);

@@ -209,7 +209,8 @@ impl Stage {
         let base = match (root, &facts.xdg_runtime_dir) {
             (true, _) => PathBuf::from("/var/lib"),
             (false, Some(runtime)) if Path::new(runtime).is_dir() => PathBuf::from(runtime),
-            (false, _) => std::env::temp_dir(),
+            // Not /tmp, which every worker may write.
+            (false, _) => PathBuf::from("/var/tmp"),
         };
         let failed = |error: std::io::Error| {
             Failure::new(

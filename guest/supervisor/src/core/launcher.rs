@@ -143,11 +143,7 @@ impl Core {
                     "version": 1, "by": "launcher", "pid": pid, "observed": observed,
                     "boundary": self.state.boundary().as_str(), "muzzle_inspecting": false, "leash": "not bound",
                 });
-                if let Err(error) =
-                    self.with_open(&id, |open| open.dir.write_attestation(&attestation))
-                {
-                    tracing::error!(run = %id, %error, "what the launcher observed could not be recorded");
-                }
+                self.attest(&id, attestation);
             }
             (Pending::Spawn(id), Err(refusal)) => {
                 let reason = format!(
@@ -172,6 +168,18 @@ impl Core {
             (_, Ok(_)) => {}
         }
         self.check_ready();
+    }
+
+    /// Records what the launcher observed; the worker starts no tool before.
+    pub(super) fn attest(&mut self, id: &RunId, observed: serde_json::Value) {
+        if !self.runs.get(id).is_some_and(|run| run.state.launched) {
+            return;
+        }
+        if let Err(error) = self.with_open(id, |open| open.dir.write_attestation(&observed)) {
+            self.note_trouble(id, &error);
+            let again = Instant::now() + limits::RETRY_ATTESTATION;
+            self.due.push((again, Due::Attest(id.clone(), observed)));
+        }
     }
 
     /// Goes on with everything that waited for this account.
