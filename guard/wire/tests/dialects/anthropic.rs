@@ -218,7 +218,7 @@ fn parallel_calls_and_results_from_another_dialect_become_one_turn_each() {
         render_request_value(ANTHROPIC, &request),
         json!({
             "model": "m", "max_tokens": 4096,
-            "system": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+            "system": "one",
             "messages": [
                 {"role": "user", "content": "go"},
                 {"role": "assistant", "content": [
@@ -230,6 +230,7 @@ fn parallel_calls_and_results_from_another_dialect_become_one_turn_each() {
                     {"type": "tool_result", "tool_use_id": "b", "content": "2"},
                     {"type": "text", "text": "and?"},
                 ]},
+                {"role": "system", "content": "two"},
             ],
         })
     );
