@@ -171,15 +171,15 @@ pub(crate) fn other_processes_cannot_be_traced_read_limited_or_slowed() {
         format!("call({}, os.pidfd_open({pid}), 0, 0)", libc::SYS_pidfd_getfd),
         format!("call({}, {pid}, 7, 0, {limit})", libc::SYS_prlimit64),
         format!("os.sched_setaffinity({pid}, os.sched_getaffinity(0))"),
-        format!("os.setpriority(os.PRIO_PROCESS, {pid}, 5)"),
-        "os.setpriority(os.PRIO_PGRP, 0, 5)".to_owned(),
+        format!("os.setpriority(os.PRIO_PROCESS, {pid}, 19)"),
+        "os.setpriority(os.PRIO_PGRP, 0, 19)".to_owned(),
         format!("call({}, 1, {pid}, 0)", libc::SYS_ioprio_set),
         format!("call({}, 2, 0, 0)", libc::SYS_ioprio_set),
     ];
     let own = [
         format!("call({}, 0, 7, 0, {limit})", libc::SYS_prlimit64),
         "os.sched_setaffinity(0, os.sched_getaffinity(0))".to_owned(),
-        "os.setpriority(os.PRIO_PROCESS, 0, 6)".to_owned(),
+        "os.setpriority(os.PRIO_PROCESS, 0, 19)".to_owned(),
         format!("call({}, 1, 0, 0)", libc::SYS_ioprio_set),
     ];
     // A group of its own, so that nobody else is slowed outside.
