@@ -69,6 +69,13 @@ pub(crate) enum Command {
     /// Start Sentinel and keep it running in this terminal
     #[command(after_help = "Example: sentinel up")]
     Up(UpArgs),
+    /// Play one supervised run with a scripted model, in throw-away state
+    ///
+    /// Tools are used, an approval is waited for and a block is shown, behind
+    /// the real guards. With a terminal you answer; without one the rehearsal
+    /// answers after showing the card. Everything is removed at the end.
+    #[command(after_help = "Example: sentinel demo")]
+    Demo(DemoArgs),
     /// Give an agent a task and watch it work
     ///
     /// With a terminal you are asked when something waits for your yes. Without
@@ -169,6 +176,16 @@ pub(crate) struct UpArgs {
     /// End when the process that started this one does.
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Play this script instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Keep the state and say where it is
+    #[arg(long)]
+    pub(crate) keep: bool,
 }
 
 #[derive(Debug, Args)]

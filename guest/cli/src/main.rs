@@ -69,6 +69,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Role(role) => return Ok(roles::run(role)),
         Command::Completion(args) => command::completion::run(Output::new(&cli.options), &args),
         Command::Up(args) => command::up::run(&mut context()?, &args),
+        Command::Demo(args) => command::demo::run(&mut context()?, &args),
         Command::Run(args) => command::run::run(&mut context()?, &args),
         Command::Runs(args) => command::runs::run(&mut context()?, &args),
         Command::Show(args) => command::show::run(&mut context()?, &args),

@@ -7,6 +7,7 @@ pub(crate) mod approvals;
 mod choice;
 pub(crate) mod completion;
 pub(crate) mod decide;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod input;
 pub(crate) mod logs;

@@ -29,7 +29,6 @@ pub(crate) enum Answers {
     /// Somebody in another place: the follower only watches.
     Elsewhere,
     /// The demo itself, after a moment in which the card can be read.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the demo comes later"))]
     Rehearsal,
 }
 

@@ -1,5 +1,5 @@
 //! JSON for programs that is still safe to look at: a character that could move
-//! the cursor, hide or reorder text is written as `\uXXXX`. Nothing is lost.
+//! the cursor, hide or reorder text is written as `\uHHHH`. Nothing is lost.
 
 use std::io::{self, Write};
 
