@@ -1,13 +1,13 @@
 # Two commands: `make run` shows the product at work, `make test` proves it. The logic is in the scripts they name.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke bench bench-run build lint docs
+.PHONY: help run test smoke bench bench-run build lint docs mutants-guards
 MAKEFLAGS += --no-print-directory
 
 environment := source tests/environment.sh
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## set up what is missing, build, and play one supervised run (sentinel demo)
 	@tests/setup build
@@ -33,6 +33,10 @@ build: ## every package
 lint: ## formatting, clippy, shell scripts, dependency policy
 	@tests/setup test
 	@tests/lint
+
+mutants-guards: ## remove each guard in turn: a named test must fail
+	@tests/setup test
+	@tests/mutants-guards
 
 docs: ## write the generated parts of the documents
 	@$(environment) && UPDATE_DOCS=1 cargo nextest run --workspace -E 'test(/generated_table/)'

@@ -22,9 +22,6 @@ use crate::plan::Identity;
 use crate::protocol::Subject;
 use crate::state::{self, StateTree};
 
-/// Bytes of the largest list that is read: 500 entries.
-const LIST_LIMIT: usize = 4096;
-
 /// Why an agent's directory could not be prepared.
 #[derive(Debug, Error)]
 pub(crate) enum GrantError {
@@ -220,7 +217,7 @@ fn read_list(
     attribute: &str,
     mode: u32,
 ) -> Result<Acl, GrantError> {
-    let mut buffer = [0_u8; LIST_LIMIT];
+    let mut buffer = [0_u8; limits::ACCESS_LIST_BYTES];
     match rustix::fs::fgetxattr(file, attribute, &mut buffer) {
         Ok(length) => Acl::decode(buffer.get(..length).unwrap_or_default())
             .map_err(|source| GrantError::Format { path: path.to_owned(), source }),

@@ -2,6 +2,24 @@
 
 use std::time::Duration;
 
+/// The largest datagram in bytes, either way.
+pub const MAX_DATAGRAM: usize = 64 * 1024;
+
+/// The longest run id in bytes.
+pub const MAX_RUN_ID: usize = 64;
+
+/// The longest subject in bytes: `leash-` and a slug of 26, the limit of a Linux account name.
+pub const MAX_SUBJECT: usize = 32;
+
+/// The longest path of a socket in bytes: what fits `sun_path` with its terminator (unix(7)).
+pub const SOCKET_PATH_BYTES: usize = 107;
+
+/// The largest access control list that is read, in bytes: 500 entries.
+pub const ACCESS_LIST_BYTES: usize = 4096;
+
+/// The largest registry of accounts, in bytes.
+pub const REGISTRY_BYTES: u64 = 1024 * 1024;
+
 /// Live workers at a time. Keeps `Hello` within a datagram and one machine alive.
 pub const WORKERS: usize = 256;
 
@@ -51,9 +69,3 @@ pub const GRANT_DEPTH: usize = 64;
 
 /// Entries granted at that time; more are refused, for the launcher does nothing else meanwhile.
 pub const GRANT_ENTRIES: usize = 200_000;
-
-/// Name of the workers' log in the log directory.
-pub const WORKERS_LOG: &str = "workers.log";
-
-/// Name of Muzzle's log in the log directory.
-pub const MUZZLE_LOG: &str = "muzzle.log";

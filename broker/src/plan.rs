@@ -15,6 +15,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const DEFAULT_LANG: &str = "C.UTF-8";
 const SPAWN: &str = "worker_spawn";
 
+/// Names of the logs in the log directory.
+const WORKERS_LOG: &str = "workers.log";
+const MUZZLE_LOG: &str = "muzzle.log";
+
 /// A bare uid and gid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -47,6 +51,8 @@ pub enum Inherited {
 pub enum Output {
     /// Where the launcher's own go.
     Launcher,
+    /// Both where the launcher's standard error goes.
+    LauncherError,
     /// Appended to this file in the log directory.
     Log(&'static str),
 }
@@ -83,7 +89,7 @@ pub struct Surroundings {
     pub lang: Option<OsString>,
     /// Variables the operator adds; a variable of the plan wins.
     pub extra_env: Vec<(String, String)>,
-    /// Whether workers and Muzzle write where the launcher writes.
+    /// Whether workers and Muzzle write to the launcher's standard error.
     pub verbose: bool,
 }
 
@@ -97,7 +103,7 @@ impl Surroundings {
     }
 
     fn output(&self, log: &'static str) -> Output {
-        if self.verbose { Output::Launcher } else { Output::Log(log) }
+        if self.verbose { Output::LauncherError } else { Output::Log(log) }
     }
 
     fn environment(
@@ -169,7 +175,7 @@ pub fn plan_muzzle(
         identity,
         umask: surroundings.umask(),
         inherited: vec![Inherited::MuzzleAdmin],
-        output: surroundings.output(limits::MUZZLE_LOG),
+        output: surroundings.output(MUZZLE_LOG),
     }
 }
 
@@ -263,7 +269,7 @@ pub fn plan_worker(
         identity: found.identity,
         umask: surroundings.umask(),
         inherited: vec![],
-        output: surroundings.output(limits::WORKERS_LOG),
+        output: surroundings.output(WORKERS_LOG),
     })
 }
 
@@ -454,11 +460,11 @@ mod tests {
     }
 
     #[test]
-    fn verbose_sends_workers_where_the_launcher_writes() {
+    fn verbose_sends_workers_where_the_launcher_writes_errors() {
         let id = run_id();
         let verbose = Surroundings { verbose: true, ..surroundings(Boundary::SingleUid) };
         let plan = plan_worker(&verbose, &facts(&id)).unwrap();
-        assert_eq!(plan.output, Output::Launcher);
+        assert_eq!(plan.output, Output::LauncherError);
         assert_eq!(plan.umask, 0o077);
     }
 

@@ -17,6 +17,7 @@
 
 use std::fmt;
 
+pub use crate::limits::{MAX_DATAGRAM, MAX_RUN_ID, MAX_SUBJECT};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -24,15 +25,6 @@ use thiserror::Error;
 /// Version of the messages, sent in [`Notice::Hello`]. Both ends are one binary, so a difference
 /// means that two builds were mixed.
 pub const PROTOCOL_VERSION: u32 = 1;
-
-/// The largest datagram in bytes, either way.
-pub const MAX_DATAGRAM: usize = 64 * 1024;
-
-/// The longest run id in bytes.
-pub const MAX_RUN_ID: usize = 64;
-
-/// The longest subject in bytes: `leash-` and a slug of 26, the limit of a Linux account name.
-pub const MAX_SUBJECT: usize = 32;
 
 /// What an agent account's name starts with, unless it is the head's.
 const AGENT_PREFIX: &str = "leash-";

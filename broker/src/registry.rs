@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::beneath;
+use crate::limits::REGISTRY_BYTES;
 use crate::protocol::Subject;
 
 /// The file's name in the state directory.
 pub(crate) const FILE_NAME: &str = "dev-uids.json";
 const TEMPORARY_NAME: &str = ".dev-uids.json.new";
 const FORMAT_VERSION: u32 = 1;
-const SIZE_LIMIT: u64 = 1024 * 1024;
 
 /// Why the registry cannot be used.
 #[derive(Debug, Error)]
@@ -184,9 +184,9 @@ fn read(file: File, path: &Path, range: &RangeInclusive<u32>) -> Result<Content,
         return Err(corrupt(problem.to_owned()));
     }
     let mut text = String::new();
-    let length = file.take(SIZE_LIMIT + 1).read_to_string(&mut text).map_err(failed("read"))?;
-    if length as u64 > SIZE_LIMIT {
-        return Err(corrupt(format!("it is larger than {SIZE_LIMIT} bytes")));
+    let length = file.take(REGISTRY_BYTES + 1).read_to_string(&mut text).map_err(failed("read"))?;
+    if length as u64 > REGISTRY_BYTES {
+        return Err(corrupt(format!("it is larger than {REGISTRY_BYTES} bytes")));
     }
     parse(&text, range).map_err(corrupt)
 }

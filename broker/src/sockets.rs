@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::beneath;
 use crate::config::LauncherError;
+use crate::limits::SOCKET_PATH_BYTES;
 use crate::lock::Lock;
 use crate::plan::Identity;
 
@@ -24,9 +25,6 @@ pub const MUZZLE_SOCKET: &str = "muzzle.sock";
 
 const LOCK: &str = "launcher.lock";
 const BACKLOG: i32 = 128;
-
-/// What fits `sun_path` with its terminator (unix(7)).
-const ADDRESS_LIMIT: usize = 107;
 
 /// Both sockets, removed when dropped.
 #[derive(Debug)]
@@ -90,8 +88,8 @@ impl Place<'_> {
             let path = path.clone();
             move |source| LauncherError::Socket { operation, path, source }
         };
-        if path.as_os_str().len() > ADDRESS_LIMIT {
-            return Err(LauncherError::SocketPath { path, limit: ADDRESS_LIMIT });
+        if path.as_os_str().len() > SOCKET_PATH_BYTES {
+            return Err(LauncherError::SocketPath { path, limit: SOCKET_PATH_BYTES });
         }
         self.remove_stale(name).map_err(failed("replace"))?;
         let socket = rustix::net::socket_with(

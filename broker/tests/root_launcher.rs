@@ -98,6 +98,46 @@ fn every_process_has_its_own_uid_no_capability_and_only_its_descriptors() {
 }
 
 #[test]
+fn nothing_of_what_the_launcher_itself_was_given_is_handed_on() {
+    let place = Place::separate();
+    let lavish = place.path().join("lavish");
+    let script = format!(
+        "#!/bin/sh\ntrap '' HUP USR1\nexec 9</dev/zero\nexport INTRUDER=1\nexec setpriv --groups 1,2 \
+         --inh-caps +chown,+kill --ambient-caps +chown,+kill {} \"$@\"\n",
+        place.path().join("sentinel").display()
+    );
+    put(&lavish, &script);
+    fs::set_permissions(&lavish, fs::Permissions::from_mode(0o755)).unwrap();
+    let launcher = place.launch_by(&lavish);
+    let mut control = launcher.control();
+
+    let own = status_of(launcher.pid());
+    assert_eq!(field(&own, "Groups"), "1 2");
+    assert_eq!(field(&own, "CapInh"), "0000000000000021");
+    assert_eq!(field(&own, "CapAmb"), "0000000000000021");
+    assert!(fs::read_link(format!("/proc/{}/fd/9", launcher.pid())).unwrap().ends_with("zero"));
+    let ignored = |status: &str| u64::from_str_radix(&field(status, "SigIgn"), 16).unwrap();
+    let hangup_and_user = 1 | 1 << 9;
+    assert_eq!(ignored(&own) & hangup_and_user, hangup_and_user);
+
+    let uids = place.uids().unwrap().clone();
+    control.ensure("leash-scout");
+    place.make_run("leash-scout", "sleep-1");
+    control.spawn("sleep-1");
+    let reports = [
+        (control.report(), uids.control, 5),
+        (launcher.muzzle(), uids.muzzle, 4),
+        (worker_report(&place, "sleep-1"), *uids.agents.start(), 3),
+    ];
+    for (report, uid, fds) in reports {
+        assert_bare(report["pid"].as_u64().unwrap(), uid);
+        assert_clean(&report, &["0", "1", "2", "3", "4"][..fds]);
+        assert_eq!(report["env"]["INTRUDER"], Value::Null);
+        assert_eq!(ignored(report["status"].as_str().unwrap()) & hangup_and_user, 0);
+    }
+}
+
+#[test]
 fn files_have_the_owners_and_modes_that_keep_them() {
     let (place, launcher, mut control) = with_run("sleep-1");
     let uids = place.uids().unwrap().clone();
@@ -421,31 +461,31 @@ fn a_uid_that_the_machine_knows_is_refused() {
     let passwd =
         |id: u32| format!("root:x:0:0:root:/root:/bin/sh\nintruder:x:{id}:{id}::/:/bin/sh\n");
     for id in [uids.control, uids.muzzle] {
-        let text = launch_with(&place, "/etc/passwd", &passwd(id)).refusal();
+        let text = launch_with(&place, "passwd", &passwd(id)).refusal();
         assert!(text.contains(&format!("uid {id} belongs to \"intruder\"")), "{text}");
     }
     let group = format!("root:x:0:\nintruders:x:{}:\n", uids.muzzle);
-    let text = launch_with(&place, "/etc/group", &group).refusal();
+    let text = launch_with(&place, "group", &group).refusal();
     assert!(text.contains(&format!("gid {} belongs to \"intruders\"", uids.muzzle)), "{text}");
     let delegated = format!("intruder:{}:5\n", uids.agents.end() - 1);
-    let text = launch_with(&place, "/etc/subuid", &delegated).refusal();
+    let text = launch_with(&place, "subuid", &delegated).refusal();
     assert!(text.contains("/etc/subuid: line 1"), "{text}");
 
     // An agent's uid: asked for when it is given out.
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(uids.agents.start() + 1));
+    let launcher = launch_with(&place, "passwd", &passwd(uids.agents.start() + 1));
     let mut control = launcher.control();
     assert_eq!(control.ensure("leash-one")["Ok"]["uid"], *uids.agents.start());
     let refusal = control.ensure("leash-two")["Err"].clone();
     assert_eq!(refusal["rule"], "known-uid");
     assert!(refusal["why"].as_str().unwrap().contains("\"intruder\""), "{refusal}");
     drop(launcher);
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(4_000));
+    let launcher = launch_with(&place, "passwd", &passwd(4_000));
     assert_eq!(launcher.control().ensure("leash-two")["Ok"]["uid"], uids.agents.start() + 1);
     drop(launcher);
 
     // And when its worker is started.
     place.make_run("leash-two", "sleep-1");
-    let launcher = launch_with(&place, "/etc/passwd", &passwd(uids.agents.start() + 1));
+    let launcher = launch_with(&place, "passwd", &passwd(uids.agents.start() + 1));
     let mut control = launcher.control();
     assert_eq!(control.spawn_refusal("sleep-1").0, "known-uid");
     drop(launcher);
@@ -453,16 +493,18 @@ fn a_uid_that_the_machine_knows_is_refused() {
     launcher.control().spawn("sleep-1");
 }
 
-/// Starts a launcher that sees `text` as the content of a file in `/etc`.
+/// Starts a launcher that sees `text` as the content of a file in `/etc`: in a mount namespace of its
+/// own, on a copy.
 fn launch_with(place: &Place, file: &str, text: &str) -> Launcher {
-    let replacement = place.path().join("replacement");
-    put(&replacement, text);
+    let (etc, program) = (place.path().join("etc"), place.path().join("sentinel"));
+    let copied = Command::new("cp").arg("-a").arg("/etc/.").arg(&etc).status().unwrap();
+    assert!(copied.success());
+    put(etc.join(file), text);
     let wrapper = place.path().join("wrapped");
     let script = format!(
-        "#!/bin/sh\n[ -e {file} ] || {{ : > {file}; }}\n\
-         exec unshare --mount sh -c 'mount --bind {} {file} && exec {} \"$@\"' sh \"$@\"\n",
-        replacement.display(),
-        place.path().join("sentinel").display()
+        "#!/bin/sh\nexec unshare --mount sh -c 'mount --bind {} /etc && exec {} \"$@\"' sh \"$@\"\n",
+        etc.display(),
+        program.display()
     );
     put(&wrapper, &script);
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();

@@ -195,10 +195,10 @@ impl Launcher {
         let state = StateTree::open(&config.state, control)?;
         let lock = Lock::acquire(state.as_fd(), LOCK, &config.state.join(LOCK));
         let mut locks = vec![lock.map_err(LauncherError::of_lock(&config.state))?];
-        if let Applier::ForkSetuid(uids) = &config.applier {
-            locks.push(claim(uids)?);
-        }
         let accounts = open_accounts(&config.applier, &state)?;
+        if let Applier::ForkSetuid(uids) = &config.applier {
+            locks.push(claim(uids, &accounts)?);
+        }
         let program = match control {
             Some(_) => Program::open_copy(&config.program, state.as_fd(), &state.path)?,
             None => Program::open(&config.program)?,
@@ -293,15 +293,17 @@ impl Launcher {
     ) -> Result<(spawn::Child, Observed), LaunchProblem> {
         let failed = |why: String| LaunchProblem { rule: "launch", why };
         let log = match plan.output {
-            Output::Launcher => None,
+            Output::Launcher | Output::LauncherError => None,
             Output::Log(name) => {
                 Some(self.state.open_log(name).map_err(|error| failed(full(&error)))?)
             }
         };
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
-        let standard = match &log {
-            None => [self.null.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            Some(log) => [self.null.as_fd(), log.as_fd(), log.as_fd()],
+        let null = self.null.as_fd();
+        let standard = match (&log, plan.output) {
+            (Some(log), _) => [null, log.as_fd(), log.as_fd()],
+            (None, Output::LauncherError) => [null, stderr.as_fd(), stderr.as_fd()],
+            (None, Output::Launcher | Output::Log(_)) => [null, stdout.as_fd(), stderr.as_fd()],
         };
         let inherited = plan
             .inherited
@@ -424,32 +426,35 @@ impl Launcher {
 
 const LOCK: &str = "launcher.lock";
 
-/// Takes the uid range and ends what an earlier launcher of it left running.
-fn claim(uids: &UidRange) -> Result<Lock, LauncherError> {
+/// Takes the uid range and ends what an earlier launcher of it left running. Processes that fork and
+/// exit may be missed by looking; therefore every uid that was given out is cleared unseen. Of a
+/// slice, which many use one after another with new state, those are all.
+fn claim(uids: &UidRange, accounts: &Accounts) -> Result<Lock, LauncherError> {
     let lock = uids::claim(uids)?;
-    let scan = || {
-        children::with_uid(|uid| uids.contains(uid))
-            .map_err(|source| LauncherError::System { operation: "list processes", source })
+    let mut owners: BTreeSet<u32> = match accounts {
+        Accounts::Separate { registry, .. } if *uids == UidRange::development() => {
+            let given_out = registry.accounts().map(|(_, uid)| uid);
+            given_out.chain([uids.control, uids.muzzle]).collect()
+        }
+        Accounts::Separate { .. } | Accounts::Single { .. } => uids.all().collect(),
     };
     let deadline = Instant::now() + limits::STOP_REAP;
-    let mut found = scan()?;
-    if !found.is_empty() {
-        tell(format_args!("ending {} processes left behind by an earlier launcher", found.len()));
-    }
-    while !found.is_empty() {
+    loop {
+        for uid in &owners {
+            purge::kill_all_of(*uid).map_err(LauncherError::system("end leftover processes"))?;
+        }
+        let found = children::with_uid(|uid| uids.contains(uid))
+            .map_err(|source| LauncherError::System { operation: "list processes", source })?;
+        if found.is_empty() {
+            return Ok(lock);
+        }
         if Instant::now() > deadline {
-            return Err(LauncherError::Leftovers {
-                pids: found.into_iter().map(|(pid, _)| pid).collect(),
-            });
+            let pids = found.into_iter().map(|(pid, _)| pid).collect();
+            return Err(LauncherError::Leftovers { pids });
         }
-        let owners: BTreeSet<u32> = found.iter().map(|(_, uid)| *uid).collect();
-        for uid in owners {
-            purge::kill_all_of(uid).map_err(LauncherError::system("end leftover processes"))?;
-        }
+        owners = found.into_iter().map(|(_, uid)| uid).collect();
         std::thread::sleep(limits::SWEEP_INTERVAL);
-        found = scan()?;
     }
-    Ok(lock)
 }
 
 fn open_accounts(applier: &Applier, state: &StateTree) -> Result<Accounts, LauncherError> {

@@ -25,17 +25,28 @@ pub(super) struct Orphans {
     exempt: BTreeSet<u32>,
     /// Killed and not gone yet, with their uid where it could be read.
     remaining: BTreeMap<u32, Option<u32>>,
+    /// The last sweep ended before a look at the children found none.
+    unfinished: bool,
+    /// Uids of what the last sweep found, dead or not.
+    owners: BTreeSet<u32>,
     since: Option<Instant>,
     chased: Option<Instant>,
 }
 
 impl Orphans {
     pub(super) fn new(exempt: BTreeSet<u32>) -> Self {
-        Self { exempt, remaining: BTreeMap::new(), since: None, chased: None }
+        Self {
+            exempt,
+            remaining: BTreeMap::new(),
+            unfinished: false,
+            owners: BTreeSet::new(),
+            since: None,
+            chased: None,
+        }
     }
 
     pub(super) fn remain(&self) -> bool {
-        !self.remaining.is_empty()
+        self.unfinished || !self.remaining.is_empty()
     }
 
     pub(super) fn pids(&self) -> Vec<u32> {
@@ -44,17 +55,21 @@ impl Orphans {
 
     /// Whether one of them may have been left by a worker of this identity.
     pub(super) fn may_belong_to(&self, identity: Option<Identity>) -> bool {
-        self.remaining.values().any(|uid| match (uid, identity) {
+        let of_it = |uid: &Option<u32>| match (uid, identity) {
             (Some(uid), Some(identity)) => *uid == identity.uid,
             (None, _) | (_, None) => true,
-        })
+        };
+        self.unfinished || self.remaining.values().any(of_it)
     }
 
+    /// Kills what was listed and reaps what is dead; whether there was any of the latter, whose
+    /// children are listed from now on.
     fn kill_round(&mut self, orphans: &BTreeSet<u32>) -> bool {
         self.remaining.clear();
         let mut reaped = false;
         for pid in orphans {
             let uid = observed::read_status(*pid).ok().map(|status| status.uids[0]);
+            self.owners.extend(uid);
             let Some(number) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { continue };
             // A child that nobody waited for keeps its pid: this is the one that was listed.
             rustix::process::kill_process(number, Signal::KILL).unwrap_or_default();
@@ -85,6 +100,8 @@ impl Launcher {
     /// Kills and reaps what was left behind. Costs one look at the children when there is nothing.
     pub(super) fn sweep_orphans(&mut self) {
         let start = Instant::now();
+        self.orphans.owners.clear();
+        self.orphans.unfinished = true;
         while start.elapsed() < limits::SWEEP_TIME {
             let children = match children::of_this_process() {
                 Ok(children) => children,
@@ -94,6 +111,7 @@ impl Launcher {
             let orphans: BTreeSet<u32> =
                 children.into_iter().filter(|pid| !self.is_known(*pid)).collect();
             if !self.orphans.kill_round(&orphans) {
+                self.orphans.unfinished = false;
                 break;
             }
         }
@@ -123,7 +141,7 @@ impl Launcher {
         if ended_lately {
             return;
         }
-        let owners = self.orphans.remaining.values().flatten().copied();
+        let owners = self.orphans.owners.iter().copied();
         let agents: BTreeSet<u32> = owners.filter(|uid| uids.agents.contains(uid)).collect();
         let busy = self.workers.values().filter_map(|worker| worker.identity);
         let busy: BTreeSet<u32> = busy.map(|identity| identity.uid).collect();
@@ -171,5 +189,9 @@ mod tests {
         assert!(!orphans.may_belong_to(two));
         orphans.remaining.insert(8, None);
         assert!(orphans.may_belong_to(two));
+        orphans.remaining.clear();
+        assert!(!orphans.may_belong_to(one));
+        orphans.unfinished = true;
+        assert!(orphans.may_belong_to(one));
     }
 }

@@ -103,11 +103,8 @@ impl Launcher {
     }
 
     fn start_muzzle(&mut self) {
-        let plan = plan::plan_muzzle(
-            &self.surroundings,
-            self.muzzle_identity,
-            self.control_identity,
-        );
+        let plan =
+            plan::plan_muzzle(&self.surroundings, self.muzzle_identity, self.control_identity);
         match self.launch(&plan, None) {
             Ok((child, _)) => {
                 let pid = child.number();
@@ -158,7 +155,7 @@ impl Launcher {
 
     fn muzzle_ended(&mut self, how: &str, lived: Duration) {
         let look_at = match plan::plan_muzzle(&self.surroundings, None, None).output {
-            Output::Launcher => "its messages above".to_owned(),
+            Output::Launcher | Output::LauncherError => "its messages above".to_owned(),
             Output::Log(name) => {
                 self.surroundings.state.join("log").join(name).display().to_string()
             }

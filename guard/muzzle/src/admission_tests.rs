@@ -1,3 +1,5 @@
+//! Who is let in: each refusal beside the request that passes.
+
 use std::sync::Arc;
 
 use hyper::Request;

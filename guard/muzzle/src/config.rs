@@ -1,8 +1,8 @@
 //! The configuration: which port leads to which upstream, and what a client must show.
 //!
 //! A person writes it as YAML, the control plane sends it as JSON; both are read into [`Config`], where an unknown
-//! field is an error that names it. [`Config::plan`] then checks what a type cannot say and leaves a [`Plan`] in which
-//! nothing is undecided. This module opens nothing and resolves no name.
+//! field is an error that names it. [`Config::check`] then finds what a type cannot say; the plan that comes of it
+//! leaves nothing undecided. This module opens nothing and resolves no name.
 //!
 //! ```yaml
 //! version: 1
@@ -49,7 +49,7 @@ pub struct Upstream {
     pub provider: String,
     /// `http://host[:port][/prefix]`. A prefix that ends in `/v1` is not doubled when the request's path starts so.
     pub base_url: String,
-    /// Present when a key was written. The key itself is not kept, and [`Config::plan`] refuses it.
+    /// Present when a key was written. The key itself is not kept, and [`Config::check`] refuses it.
     #[serde(default, skip_serializing)]
     pub key: Option<GivenKey>,
 }

@@ -1,3 +1,5 @@
+//! What a configuration may say, and what each mistake in one is called.
+
 use super::*;
 
 const GOOD: &str = r#"

@@ -1,3 +1,5 @@
+//! Which headers travel on to an upstream and back, and which stay.
+
 use super::*;
 use crate::tokens::TokenDigest;
 

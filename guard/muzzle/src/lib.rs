@@ -5,7 +5,7 @@
 //! conversation yet, and therefore takes no provider key.
 //!
 //! A story in the order of the modules: [`config`] says which port leads where; `listener` accepts; `admission` decides
-//! over a request's head; `forward` runs the exchange over `upstream` with the bodies of `body`; [`serve`] owns the
+//! over a request's head; `forward` runs the exchange over `upstream` with the bodies of `body`; `serve` owns the
 //! listeners and [`admin`] changes them while they run; [`tokens`] knows who is admitted.
 //!
 //! What is absent: no key, no file, no configuration on disk, no listener beyond loopback, no proxy from the

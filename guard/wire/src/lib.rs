@@ -9,6 +9,23 @@
 //! - the raw bytes of a stream's frames, joined, are the bytes that were pushed;
 //! - a stream without its dialect's own end marker never becomes a [`Response`].
 //!
+//! ```
+//! use wire::{Dialect, StreamParser, parse_request, render_request};
+//!
+//! // A request read in one dialect goes out in another.
+//! let body = br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
+//! let request = parse_request(Dialect::OpenAiChat, body)?;
+//! let body = render_request(Dialect::AnthropicMessages, &request);
+//! assert!(body.starts_with(br#"{"model":"m","max_tokens":4096"#));
+//!
+//! // A streamed answer arrives in any pieces and is whole only behind its end marker.
+//! let mut parser = StreamParser::new(Dialect::OllamaChat);
+//! parser.push(br#"{"message":{"content":"he"},"done":fal"#)?;
+//! parser.push(b"se}\n{\"message\":{\"content\":\"y\"},\"done\":true}\n")?;
+//! assert_eq!(parser.finish()?.text(), "hey");
+//! # Ok::<(), wire::WireError>(())
+//! ```
+//!
 //! A field that is known but has an unexpected shape stays in the node's [`Extra`] untouched;
 //! only what the conversation cannot be understood without (`model`, `messages`, `role`) is an error.
 

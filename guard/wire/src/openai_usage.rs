@@ -72,15 +72,21 @@ impl Names {
     }
 }
 
-fn take_detail(map: &mut Map<String, Value>, outer: &str, inner: &str) -> Option<u64> {
-    // The emptied object stays, so that it is written again.
+/// Takes a count inside an object; the emptied object stays, so that it is written again.
+pub(crate) fn take_detail(map: &mut Map<String, Value>, outer: &str, inner: &str) -> Option<u64> {
     match map.get_mut(outer) {
         Some(Value::Object(details)) => take_count(details, inner),
         _ => None,
     }
 }
 
-fn put_detail(map: &mut Map<String, Value>, outer: &str, inner: &str, count: Option<u64>) {
+/// Puts a count inside an object.
+pub(crate) fn put_detail(
+    map: &mut Map<String, Value>,
+    outer: &str,
+    inner: &str,
+    count: Option<u64>,
+) {
     let Some(count) = count else { return };
     let mut details = take_object(map, outer).unwrap_or_default();
     details.insert(inner.to_owned(), json!(count));

@@ -70,7 +70,7 @@ impl Surrogates {
     }
 }
 
-/// The UTF-16 unit of a `\uXXXX` escape at the start of `text`.
+/// The UTF-16 unit of a `\uHHHH` escape at the start of `text`.
 fn unit_of(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     digits

@@ -6,8 +6,7 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Largest frame in bytes, either way.
-pub const MAX_FRAME: usize = 1024 * 1024;
+pub use crate::limits::MAX_FRAME;
 
 /// Why a frame could not be read or written.
 #[derive(Debug, thiserror::Error)]

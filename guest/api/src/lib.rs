@@ -5,5 +5,6 @@
 pub mod client;
 pub mod control;
 pub mod frame;
+pub mod limits;
 
 pub use client::{Client, ClientError};

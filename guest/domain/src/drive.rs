@@ -70,7 +70,8 @@ pub struct Drive {
     pub finished: Option<Finish>,
     /// Milliseconds spent driving in launches before the present one.
     pub driven_ms: u64,
-    began_at: u64,
+    /// The same of the present one, so far.
+    present_ms: u64,
     latest_at: u64,
 }
 
@@ -109,8 +110,9 @@ impl Drive {
             }
             Event::SecurityAttestation(_) => {
                 // First entry of each drive: what was between is not driving time.
-                self.driven_ms += self.latest_at.saturating_sub(self.began_at);
-                self.began_at = at;
+                self.driven_ms += self.present_ms;
+                self.present_ms = 0;
+                self.latest_at = at;
                 self.waiting.clear();
                 self.finished = None;
             }
@@ -158,7 +160,10 @@ impl Drive {
             | Event::Note { .. }
             | Event::TornTail { .. } => {}
         }
-        self.latest_at = self.latest_at.max(at);
+        // A clock that was set while the worker ran moves one gap, and a gap is
+        // never longer than the longest single act.
+        self.present_ms += at.saturating_sub(self.latest_at).min(limits::LONGEST_ACT_MS);
+        self.latest_at = at;
     }
 
     fn set(&mut self, call: &str, stage: Stage) {
@@ -173,11 +178,6 @@ impl Drive {
     /// The latest turn called no tool: its text is the answer.
     pub fn answered(&self) -> bool {
         self.step > 0 && self.calls.is_empty()
-    }
-
-    /// Milliseconds of driving up to `now`.
-    pub fn driving_ms(&self, now: u64) -> u64 {
-        self.driven_ms + now.saturating_sub(self.began_at)
     }
 }
 
@@ -328,6 +328,50 @@ mod tests {
         let drive = Drive::fold(&entries(log));
         assert_eq!(drive.stage("c"), Stage::Applied { request: 4 });
         assert_eq!(drive.unsettled().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_neither_reorders_a_run_nor_uses_up_its_time() {
+        let year = 365 * 24 * 3_600_000;
+        let attested = || {
+            Event::SecurityAttestation(Box::new(log::Attestation {
+                profile: String::new(),
+                boundary: String::new(),
+                subject: String::new(),
+                uid: 0,
+                cap_eff: String::new(),
+                cap_bnd: String::new(),
+                no_new_privs: true,
+                landlock_abi: 0,
+                seccomp: true,
+                missing: vec![],
+                cgroup: String::new(),
+                egress: String::new(),
+                muzzle_routed: true,
+                muzzle_inspected: false,
+                cli_runtime: false,
+            }))
+        };
+        let times = [1_000, 2_000, year, year + 500, 3_000, 4_000, 5_000];
+        let bodies = vec![
+            attested(),
+            assistant(&["a"]),
+            result("a"),
+            assistant(&["b"]),
+            result("b"),
+            assistant(&["c"]),
+            attested(),
+        ];
+        let log: Vec<Entry<Event>> = bodies
+            .into_iter()
+            .zip(times)
+            .zip(1..)
+            .map(|((body, at), seq)| Entry { seq, at: Millis(at), body })
+            .collect();
+        let drive = Drive::fold(&log);
+        assert_eq!(drive.driven_ms, 1_000 + limits::LONGEST_ACT_MS + 500 + 1_000);
+        assert_eq!(drive.calls.len(), 1);
+        assert_eq!(drive.stage("c"), Stage::Planned);
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub const POLICY_RULES: usize = 1_000;
 pub const RUN_STEPS: u32 = 200;
 /// Wall-clock seconds a run may be driven, waiting for a person excluded.
 pub const RUN_WALL_SECONDS: u64 = 6 * 60 * 60;
+/// Milliseconds one act of a worker can take: the longest tool deadline, and
+/// then some. More between two entries is a clock that was set.
+pub const LONGEST_ACT_MS: u64 = 15 * 60 * 1000;
 /// Tool calls of a run.
 pub const RUN_TOOL_CALLS: u32 = 1_000;
 /// Launches without a new worker event before a run is failed as a crash loop.

@@ -1,3 +1,5 @@
+//! Which turn of a scenario answers which request.
+
 use super::*;
 
 const TEXT: &str = r"

@@ -1,3 +1,5 @@
+//! What a turn is as an answer of a provider, whole and streamed.
+
 use proptest::prelude::*;
 use wire::{Message, Role, StreamParser};
 

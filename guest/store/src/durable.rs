@@ -99,9 +99,10 @@ pub fn dir_of<F: AsFd>(dir: &F) -> BorrowedFd<'_> {
     dir.as_fd()
 }
 
-/// Crash points: where a process can be stopped around a durable write.
 #[cfg(feature = "crash-points")]
 pub mod crash {
+    //! Where a process can be stopped around a durable write.
+    //!
     //! `SENTINEL_CRASH=<role>:<n>:<before|after>` stops the process of that
     //! role with SIGSTOP at its n-th durable write, counted over restarts in a
     //! file the role names. The suite then kills whom it wants to test.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use domain::id::{RunId, Subject};
+use domain::id::{Millis, RunId, Subject};
 use domain::log::{Control, Event};
 use domain::record::{ApprovalMode, PolicyRecord, RunRecord};
 use rustix::io::Errno;
@@ -84,6 +84,20 @@ impl RunDir {
 
     pub fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
         self.write_json(RUN_FILE, record)
+    }
+
+    /// Starts the control log anew with its first entries.
+    pub(crate) fn begin_control(
+        &self,
+        at: Millis,
+        first: &[Control],
+    ) -> Result<Log<Control>, StoreError> {
+        self.remove(CONTROL_LOG)?;
+        let log = self.open_control()?.log;
+        if !first.is_empty() {
+            log.append(at, first)?;
+        }
+        Ok(log)
     }
 
     /// Opens the control log as its one writer.

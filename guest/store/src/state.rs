@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 
 use domain::action::Rule;
 use domain::config::{Config, parse_config};
-use domain::id::{AgentName, RunId, Subject};
+use domain::id::{AgentName, Millis, RunId, Subject};
+use domain::log::Control;
 use domain::profile::{AgentProfile, Models, parse_profile};
 use domain::record::{Boundary, RunRecord};
 use rustix::fs::{AtFlags, FileType};
 
 use crate::access::{self, Entry};
 use crate::beneath::{self, Expect};
+use crate::log::Log;
 use crate::run_dir::{HalfOwner, RUN_FILE, RunDir, WORKER_HALF, read_json};
 use crate::{StoreError, durable, legacy, limits};
 
@@ -140,19 +142,45 @@ impl State {
         beneath::open_dir_at(dir, name).map_err(self.io("open", Path::new(parent).join(name)))
     }
 
-    /// Reserves the run's directory exclusively and writes `run.json`.
-    /// `agent_uid` is the account of the run's subject.
-    pub fn reserve_run(&self, record: &RunRecord, agent_uid: u32) -> Result<RunDir, StoreError> {
+    /// Reserves the run's directory exclusively, writes `first` into its control
+    /// log and `run.json` last: a directory without it is no run, and is taken
+    /// over by the next reservation of the same id. `agent_uid` is the account
+    /// of the run's subject.
+    pub fn reserve_run(
+        &self,
+        record: &RunRecord,
+        agent_uid: u32,
+        at: Millis,
+        first: &[Control],
+    ) -> Result<(RunDir, Log<Control>), StoreError> {
+        let id = record.id.as_str();
+        let dir = self.reserve_dir(record, agent_uid)?;
+        let path = self.layout.root.join(RUNS).join(record.subject.as_str()).join(id);
+        let run = RunDir::new(
+            dir,
+            path,
+            record.id.clone(),
+            record.subject.clone(),
+            self.control_mode(),
+            self.owner(Some(agent_uid)),
+        );
+        let log = run.begin_control(at, first)?;
+        run.write_record(record)?;
+        Ok((run, log))
+    }
+
+    /// The run's directory with its worker half, opened to the agent by ACL.
+    fn reserve_dir(&self, record: &RunRecord, agent_uid: u32) -> Result<OwnedFd, StoreError> {
         let shown = Path::new(RUNS).join(record.subject.as_str());
         let segment = self.open_at(self.runs.as_fd(), RUNS, record.subject.as_str())?;
         let id = record.id.as_str();
-        if !durable::create_dir(segment.as_fd(), id, 0o700)
-            .map_err(self.io("create", shown.join(id)))?
-        {
-            return Err(StoreError::Exists { what: "a run", name: id.to_owned() });
-        }
+        let new = durable::create_dir(segment.as_fd(), id, 0o700)
+            .map_err(self.io("create", shown.join(id)))?;
         let shown = shown.join(id);
         let dir = beneath::open_dir_at(segment.as_fd(), id).map_err(self.io("open", &shown))?;
+        if !new && rustix::fs::statat(&dir, RUN_FILE, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(StoreError::Exists { what: "a run", name: id.to_owned() });
+        }
         durable::create_dir(dir.as_fd(), WORKER_HALF, 0o700).map_err(self.io("create", &shown))?;
         let worker =
             beneath::open_dir_at(dir.as_fd(), WORKER_HALF).map_err(self.io("open", &shown))?;
@@ -167,17 +195,7 @@ impl State {
                 .and_then(|()| access::admit(dir.as_fd(), agent(access::READ | access::SEARCH)))
                 .map_err(self.io("set the ACL of", &shown))?;
         }
-        let path = self.layout.root.join(&shown);
-        let run = RunDir::new(
-            dir,
-            path,
-            record.id.clone(),
-            record.subject.clone(),
-            self.control_mode(),
-            self.owner(Some(agent_uid)),
-        );
-        run.write_record(record)?;
-        Ok(run)
+        Ok(dir)
     }
 
     /// Opens a run. `uid_of` gives the account of a subject.
@@ -403,7 +421,6 @@ fn arm_crash_points(root: BorrowedFd<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::id::Millis;
     use domain::record::{ApprovalMode, Budgets, Grants, Kind, ModelSnapshot, Provider, Scope};
 
     fn state(root: &Path) -> State {
@@ -462,12 +479,30 @@ mod tests {
         let state = state(temp.path());
         let record = record("r1");
         state.admit_agent(&record.subject, 0).unwrap();
-        state.reserve_run(&record, 0).unwrap();
-        assert!(matches!(state.reserve_run(&record, 0), Err(StoreError::Exists { .. })));
+        state.reserve_run(&record, 0, Millis(1), &[]).unwrap();
+        assert!(matches!(
+            state.reserve_run(&record, 0, Millis(1), &[]),
+            Err(StoreError::Exists { .. })
+        ));
         assert_eq!(state.open_run(&record.id, |_| None).unwrap().record().unwrap(), record);
         assert_eq!(state.runs().unwrap(), [(record.subject.clone(), record.id.clone())]);
         let missing = RunId::new("none").unwrap();
         assert!(matches!(state.open_run(&missing, |_| None), Err(StoreError::NotFound { .. })));
+    }
+
+    #[test]
+    fn a_reservation_that_was_interrupted_is_no_run_and_is_taken_over() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = state(temp.path());
+        let record = record("r1");
+        state.admit_agent(&record.subject, 0).unwrap();
+        let turn = |text: &str| Control::Steer { text: text.into(), speaker: None };
+        state.reserve_run(&record, 0, Millis(1), &[turn("lost")]).unwrap();
+        std::fs::remove_file(temp.path().join("runs/naomi/r1/run.json")).unwrap();
+        assert!(state.runs().unwrap().is_empty());
+        let (run, _log) = state.reserve_run(&record, 0, Millis(1), &[turn("kept")]).unwrap();
+        let entries = run.read_control().unwrap().entries;
+        assert_eq!(entries.iter().map(|e| e.body.clone()).collect::<Vec<_>>(), [turn("kept")]);
     }
 
     #[test]
@@ -485,7 +520,7 @@ mod tests {
         assert_eq!(legacy[0].state.as_ref().unwrap().messages.len(), 1);
         let record = record("ab12");
         state.admit_agent(&record.subject, 0).unwrap();
-        state.reserve_run(&record, 0).unwrap();
+        state.reserve_run(&record, 0, Millis(1), &[]).unwrap();
         assert!(state.legacy_runs().unwrap().is_empty());
         assert_eq!(state.runs().unwrap().len(), 1);
     }
@@ -515,7 +550,7 @@ mod tests {
         let state = state(temp.path());
         let record = record("r1");
         state.admit_agent(&record.subject, 0).unwrap();
-        let run = state.reserve_run(&record, 0).unwrap();
+        let (run, _log) = state.reserve_run(&record, 0, Millis(1), &[]).unwrap();
         let now = || effective_policy(&run.policy(), ApprovalMode::Automatic);
         assert_eq!(now(), (ApprovalMode::Automatic, 0));
         let policy = domain::record::PolicyRecord {

@@ -19,6 +19,8 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub const RELAUNCH: Duration = Duration::from_millis(200);
 /// Wait before a write that failed for lack of room is tried again.
 pub const RETRY_WRITE: Duration = Duration::from_secs(2);
+/// The same for what the launcher observed of a worker, which waits for it.
+pub const RETRY_ATTESTATION: Duration = Duration::from_millis(500);
 /// Time an answer of the model may take in `model test`.
 pub const MODEL_TEST: Duration = Duration::from_secs(120);
 /// Bytes of one transcript item sent to a client; longer text is cut and the

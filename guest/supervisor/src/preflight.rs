@@ -49,7 +49,10 @@ pub(crate) fn missing_controls(
         );
     }
     if !config.fs_sandbox {
-        say("fs_sandbox: it is switched off in sentinel.yaml", "remove `fs_sandbox: false`");
+        say(
+            "fs_sandbox: sentinel.yaml switches it off, which this build does not do: tools stay sandboxed",
+            "remove `fs_sandbox: false`",
+        );
     }
     if boundary == Boundary::SingleUid {
         say(

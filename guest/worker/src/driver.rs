@@ -25,7 +25,7 @@ use crate::gate::{self, Gate, Planned};
 use crate::host::ToolHost;
 use crate::limits;
 use crate::model::{Answer, Model, ModelError};
-use crate::tools::{Context, Output, ToolError};
+use crate::tools::{Context, Output, ToolError, tool_host_gone};
 use crate::workspace::Workspace;
 
 /// How a drive ended.
@@ -107,6 +107,11 @@ impl Driver {
                 return self.finish(Finish::Cancelled);
             }
             if self.drive.unsettled().next().is_some() {
+                if !self.await_attestation() {
+                    let reason = "what the launcher observed of this worker was not recorded within 5 seconds, so no tool may start; \
+                                  see `sentinel status`, then `sentinel resume`";
+                    return self.finish(Finish::Failed { reason: reason.to_owned() });
+                }
                 self.absorb_decisions()?;
                 if self.settle_calls()? == Settled::Waiting {
                     return Ok(Ending::Waiting);
@@ -447,7 +452,6 @@ impl Driver {
     }
 
     fn execute(&mut self, call: &Call, planned: &Planned) -> Result<(), StoreError> {
-        self.await_attestation();
         let Some(host) = self.host.as_mut() else {
             return Err(tool_host_gone(&self.workspace, "it was ended"));
         };
@@ -493,12 +497,16 @@ impl Driver {
     }
 
     /// No tool starts before the control plane has recorded what the launcher
-    /// saw of this process.
-    fn await_attestation(&self) {
+    /// saw of this process. Whether it has, in time.
+    fn await_attestation(&self) -> bool {
         let deadline = Instant::now() + limits::ATTESTATION_WAIT;
-        while !self.half.attested() && Instant::now() < deadline {
+        while !self.half.attested() {
+            if Instant::now() > deadline {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
+        true
     }
 
     /// Requests every call of `open` that needs a person and is not requested
@@ -569,13 +577,6 @@ fn object_of(call: &Call) -> String {
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
     let named = ["path", "command", "url"].iter().find_map(|name| arguments.get(name)?.as_str());
     named.map_or_else(|| call.tool.clone(), str::to_owned)
-}
-
-fn tool_host_gone(workspace: &Workspace, why: &str) -> StoreError {
-    StoreError::Foreign {
-        path: workspace.path().to_owned(),
-        what: format!("the tool host is unusable: {why}"),
-    }
 }
 
 fn failure(error: &ModelError, attempts: u32) -> String {

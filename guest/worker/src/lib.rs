@@ -20,5 +20,5 @@ mod sys;
 mod tools;
 mod workspace;
 
-pub use role::run_role;
+pub use role::{EXIT_NO_ROOM, run_role};
 pub use tools::run_tool_role;

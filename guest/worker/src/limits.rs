@@ -42,3 +42,21 @@ pub const MODEL_ATTEMPTS: u32 = 5;
 pub const MODEL_BACKOFF: Duration = Duration::from_millis(500);
 /// Time until the control plane has recorded what the launcher observed.
 pub const ATTESTATION_WAIT: Duration = Duration::from_secs(5);
+
+/// Header of one message between worker and tool host: arguments, environment, grants. Above: `HostError::TooLarge`.
+pub(crate) const HOST_HEADER_BYTES: usize = 8 * 1024 * 1024;
+/// Raw bytes of one message: a child's input, or its output. Above: `HostError::TooLarge`.
+pub(crate) const HOST_BODY_BYTES: usize = 64 * 1024 * 1024;
+/// Distinct sets of grants whose rulesets are kept. Above: all are built anew.
+pub(crate) const PREPARED_GRANTS: usize = 64;
+/// How often a running tree's processor time and size are looked at.
+pub(crate) const TREE_TICK: Duration = Duration::from_millis(50);
+/// How long a killed tree may take to disappear. Above: `HostError::StillAlive`; only a process stuck in the kernel lasts so long.
+pub(crate) const TREE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long emptying a private temporary directory may take after a call. Above: the next call gets another directory, and this one
+/// is removed when the tool host ends.
+pub(crate) const TMP_EMPTYING: Duration = Duration::from_secs(2);
+/// What the worker waits for an answer on top of a call's deadline and grace. Above: `HostError::Unresponsive`.
+pub(crate) const HOST_MARGIN: Duration = Duration::from_secs(10);
+/// How long the number of other tasks of the account, on top of which a child's processes are counted, is taken as current.
+pub(crate) const ACCOUNT_COUNT_AGE: Duration = Duration::from_secs(5);

@@ -22,6 +22,10 @@ use crate::model::Model;
 use crate::sandbox::{BaseLayer, confine_worker};
 use crate::workspace::Workspace;
 
+/// Exit code of a worker that could not write for lack of room: nothing is
+/// wrong with the run, and it goes on once there is some (`EX_TEMPFAIL`).
+pub const EXIT_NO_ROOM: u8 = 75;
+
 /// A worker that could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 enum RoleError {
@@ -43,7 +47,13 @@ pub fn run_role(run_id: &str) -> ExitCode {
         Err(error) => {
             // The worker log is the only place left to say it.
             let _unwritable = writeln!(std::io::stderr(), "worker {run_id}: {error}");
-            ExitCode::FAILURE
+            match error {
+                RoleError::Store(error) if error.is_no_room() => ExitCode::from(EXIT_NO_ROOM),
+                RoleError::NoRun
+                | RoleError::OtherRun { .. }
+                | RoleError::Store(_)
+                | RoleError::Refused(_) => ExitCode::FAILURE,
+            }
         }
     }
 }

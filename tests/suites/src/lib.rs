@@ -7,8 +7,8 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
+    clippy::wildcard_enum_match_arm,
     reason = "a broken harness must fail its suite"
 )]
 
@@ -49,6 +49,12 @@ pub fn try_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Writes a file as a person or an attacker would: at once, not through the store.
+#[expect(clippy::disallowed_methods, reason = "a test plants files; it keeps no state")]
+pub fn put(path: impl AsRef<Path>, text: &str) {
+    std::fs::write(path, text).unwrap();
 }
 
 /// The built program: `SENTINEL_BIN`, or the one beside the test executables.

@@ -8,7 +8,7 @@ use domain::log::{Control, Event, Outcome, Verdict};
 use domain::record::{ApprovalMode, Budgets};
 use domain::run::Status;
 use rustix::process::Signal;
-use suites::{Instance, events, processes, scenario, try_until, until};
+use suites::{Instance, events, processes, put, scenario, try_until, until};
 
 fn start(turns: &[String]) -> Instance {
     let turns: Vec<&str> = turns.iter().map(String::as_str).collect();
@@ -134,7 +134,7 @@ fn a_file_that_changed_after_the_card_was_shown_asks_again_and_says_what_drifted
     let run = instance.submit("go");
     let card = until("the card", || instance.approvals().pop());
     assert!(card.card.bound.iter().any(|part| part.what == "file t.sh"), "{:?}", card.card.bound);
-    std::fs::write(instance.workspace().join("t.sh"), "echo bad >> effect.txt\n").unwrap();
+    put(instance.workspace().join("t.sh"), "echo bad >> effect.txt\n");
     instance.decide(&card, Verdict::Approve, None).unwrap();
     let again = until("a second card", || {
         instance.approvals().into_iter().find(|c| c.request != card.request)
@@ -186,7 +186,7 @@ fn a_steer_reaches_the_model_and_calls_not_yet_begun_are_skipped() {
     let run = instance.submit_with(Instance::automatic("go"));
     until("the first call runs", || (lines_of(&instance, "begun.txt") == 1).then_some(()));
     instance.ask(&Request::Say { run: run.clone(), text: "stop after this one".into() });
-    std::fs::write(instance.workspace().join("go"), "").unwrap();
+    put(instance.workspace().join("go"), "");
     let view = instance.wait_for(&run, Status::Done);
     assert_eq!(outcomes(&view), [Outcome::Ok, Outcome::Skipped]);
     assert_eq!(lines_of(&instance, "second.txt"), 0);
@@ -209,18 +209,18 @@ fn a_tightening_takes_effect_on_the_next_tool_and_a_corrupt_record_means_queue()
     for n in 0..3 {
         until("a call runs", || (lines_of(&instance, "calls.txt") == n + 1).then_some(()));
         if n < 2 {
-            std::fs::write(instance.workspace().join(format!("go{n}")), "").unwrap();
+            put(instance.workspace().join(format!("go{n}")), "");
         }
     }
     instance.ask(&Request::SetApprovals { run: run.clone(), approvals: ApprovalMode::Queue });
-    std::fs::write(instance.workspace().join("go2"), "").unwrap();
+    put(instance.workspace().join("go2"), "");
     instance.wait_for(&run, Status::WaitingApproval);
     assert_eq!(lines_of(&instance, "calls.txt"), 3, "the call in flight ended, the next one waits");
     // Loosened again, then damaged: the strictest holds.
     instance.ask(&Request::SetApprovals { run: run.clone(), approvals: ApprovalMode::Automatic });
-    std::fs::write(instance.run_dir(&run).join("control.json"), "{\"version\":1,").unwrap();
+    put(instance.run_dir(&run).join("control.json"), "{\"version\":1,");
     for name in ["go3", "go4"] {
-        std::fs::write(instance.workspace().join(name), "").unwrap();
+        put(instance.workspace().join(name), "");
     }
     let first = until("the card", || instance.approvals().pop());
     instance.decide(&first, Verdict::Approve, None).unwrap();
@@ -302,7 +302,7 @@ fn a_killed_muzzle_is_restarted_and_the_run_goes_on() {
     until("another Muzzle", || {
         processes::muzzle(instance.launcher()).filter(|now| now.pid != before.pid)
     });
-    std::fs::write(instance.workspace().join("go"), "").unwrap();
+    put(instance.workspace().join("go"), "");
     // Its port was any free one, so the run may first fail to reach it: a
     // person resumes it and it is launched with the new port.
     let view = try_until(Duration::from_secs(40), || {
@@ -314,4 +314,42 @@ fn a_killed_muzzle_is_restarted_and_the_run_goes_on() {
     }
     instance.wait_for(&run, Status::Done);
     assert_eq!(lines_of(&instance, "begun.txt"), 1);
+}
+
+#[test]
+fn a_call_that_does_not_fit_its_schema_is_corrected_and_not_run() {
+    let wrong = scenario::call("write_file", &serde_json::json!({"file": "a.txt", "content": "x"}));
+    let broken =
+        "calls: [{ name: run_command, arguments_text: '{\"command\": \"touch ran' }]".to_owned();
+    let unknown = scenario::call("fly", &serde_json::json!({}));
+    let instance = start(&[wrong, broken, unknown, scenario::answer("done")]);
+    let run = instance.submit_with(Instance::automatic("go"));
+    let view = instance.wait_for(&run, Status::Done);
+    assert_eq!(outcomes(&view), [Outcome::Error, Outcome::Error, Outcome::Denied]);
+    let text = serde_json::to_string(&view).unwrap();
+    for says in ["unknown field", "not valid JSON", "there is no tool named"] {
+        assert!(text.contains(says), "{says}");
+    }
+    assert!(
+        !instance.workspace().join("a.txt").exists() && !instance.workspace().join("ran").exists()
+    );
+}
+
+#[test]
+fn search_and_glob_look_inside_the_workspace_only() {
+    let write = scenario::call(
+        "write_file",
+        &serde_json::json!({"path": "src/a.rs", "content": "fn main() {}\n"}),
+    );
+    let search =
+        scenario::call("search", &serde_json::json!({"pattern": "fn \\w+", "glob": "*.rs"}));
+    let glob = scenario::call("glob", &serde_json::json!({"pattern": "src/**/*.rs"}));
+    let outside = scenario::call("search", &serde_json::json!({"pattern": "root", "path": "/etc"}));
+    let instance = start(&[write, search, glob, outside, scenario::answer("done")]);
+    let run = instance.submit_with(Instance::automatic("go"));
+    let view = instance.wait_for(&run, Status::Done);
+    assert_eq!(outcomes(&view), [Outcome::Ok, Outcome::Ok, Outcome::Ok, Outcome::Error]);
+    let text = serde_json::to_string(&view).unwrap();
+    assert!(text.contains("src/a.rs:1:fn main() {}"), "{text}");
+    assert!(!text.contains("root:x:0"));
 }

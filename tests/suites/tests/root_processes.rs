@@ -11,7 +11,7 @@ use suites::{Instance, processes, scenario, until};
 fn as_uid(uid: u32, command: &str) -> bool {
     let status =
         Command::new("sh").args(["-c", command]).uid(uid).gid(uid).current_dir("/").status();
-    status.unwrap().success()
+    status.is_ok_and(|status| status.success())
 }
 
 fn assert_identity(process: &processes::Process, uid: u32) {

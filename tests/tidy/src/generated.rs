@@ -19,6 +19,10 @@ pub const PARTS: [(&str, &str, &str); 5] = [
 /// Compares the part of the document with `expected`, or writes it when `UPDATE_DOCS=1`. The error says what to do.
 pub fn check(document: &str, name: &str, expected: &str) -> Result<(), String> {
     let path = facts::root().join(document);
+    // Tests of one document run at the same time, and each would undo what another just wrote.
+    let _until_the_end = std::fs::File::open(&path)
+        .and_then(|file| file.lock().map(|()| file))
+        .map_err(|error| format!("failed to lock {document}: {error}"))?;
     let text = std::fs::read_to_string(&path)
         .map_err(|error| format!("failed to read {document}: {error}"))?;
     let updated = replace(document, &text, name, expected)?;

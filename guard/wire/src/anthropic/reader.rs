@@ -24,6 +24,8 @@ pub(crate) struct Reader {
     parts: u32,
     blocks: Vec<Block>,
     usage: Map<String, Value>,
+    /// Bytes kept until their block ends.
+    held: usize,
 }
 
 /// An open content block.
@@ -157,9 +159,10 @@ impl Reader {
                 open.kind = Kind::Thinking;
                 self.part(&mut open);
             }
-            "tool_use" => self.open_tool(&mut open, &mut block, events),
+            "tool_use" => self.open_tool(&mut open, &mut block, events)?,
             _ => {
                 let value = Value::Object(std::mem::take(&mut block));
+                self.hold(value.to_string().len())?;
                 open.kind = Kind::Unknown(value, String::new());
             }
         }
@@ -177,7 +180,7 @@ impl Reader {
         open: &mut Block,
         block: &mut Map<String, Value>,
         events: &mut Vec<StreamEvent>,
-    ) {
+    ) -> Result<(), WireError> {
         block.shift_remove("type");
         open.kind = Kind::Tool;
         let at = self.part(open);
@@ -186,8 +189,10 @@ impl Reader {
         let input = block.shift_remove("input").unwrap_or_default();
         if input.as_object().is_some_and(|input| !input.is_empty()) {
             open.input = input.to_string();
+            self.hold(open.input.len())?;
         }
         events.push(StreamEvent::ToolCallStarted { at, id, name, free_form: false });
+        Ok(())
     }
 
     fn part(&mut self, block: &mut Block) -> PartAt {
@@ -222,77 +227,83 @@ impl Reader {
     ) -> Result<(), WireError> {
         let index = block_index(map)?;
         let Some(position) = self.blocks.iter().position(|block| block.index == index) else {
-            return Err(WireError::shape(
-                DIALECT,
-                "index",
-                format!("a delta for content block {index}, not open"),
-            ));
+            let why = format!("a delta for content block {index}, not open");
+            return Err(WireError::shape(DIALECT, "index", why));
         };
         let mut delta = take_object(map, "delta").unwrap_or_default();
-        let kind = take_string(&mut delta, "type").unwrap_or_default();
+        let kind = delta.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut block = self.blocks.swap_remove(position);
-        let wrong = match (kind.as_str(), &mut block.kind) {
+        let grown = self.grow(&mut block, &kind, &mut delta, events);
+        self.blocks.push(block);
+        if !grown? {
+            map.insert("delta".to_owned(), Value::Object(delta));
+            events.push(StreamEvent::Unknown(unknown(Value::Object(std::mem::take(map)))));
+        }
+        Ok(())
+    }
+
+    /// Adds a delta to its block; `false` when nobody knows it.
+    fn grow(
+        &mut self,
+        block: &mut Block,
+        kind: &str,
+        delta: &mut Map<String, Value>,
+        events: &mut Vec<StreamEvent>,
+    ) -> Result<bool, WireError> {
+        match (kind, &mut block.kind) {
             ("text_delta", Kind::Text) => {
-                let text = take_filled(&mut delta, "text");
-                let at = self.part(&mut block);
+                let text = take_filled(delta, "text");
+                let at = self.part(block);
                 events.extend(text.map(|text| StreamEvent::TextDelta { at, text }));
-                false
             }
             ("thinking_delta", Kind::Thinking) => {
-                let text = take_filled(&mut delta, "thinking");
-                let at = self.part(&mut block);
+                let text = take_filled(delta, "thinking");
+                let at = self.part(block);
                 events.extend(text.map(|text| StreamEvent::ReasoningDelta { at, text }));
-                false
             }
             ("signature_delta", Kind::Thinking) => {
                 let value = delta.shift_remove("signature").unwrap_or_default();
-                self.field(&mut block, "signature".to_owned(), value, events);
-                false
+                self.field(block, "signature".to_owned(), value, events);
             }
             ("citations_delta", Kind::Text) => {
                 let value = Value::Array(delta.shift_remove("citation").into_iter().collect());
-                self.field(&mut block, "citations".to_owned(), value, events);
-                false
+                self.field(block, "citations".to_owned(), value, events);
             }
             ("input_json_delta", Kind::Tool) => {
-                let fragment = take_filled(&mut delta, "partial_json");
-                let at = self.part(&mut block);
+                let fragment = take_filled(delta, "partial_json");
+                let at = self.part(block);
                 if fragment.is_some() {
                     block.input.clear();
                 }
                 events.extend(
                     fragment.map(|fragment| StreamEvent::ToolCallArguments { at, fragment }),
                 );
-                false
             }
             ("input_json_delta", Kind::Unknown(_, input)) => {
-                input.push_str(&take_string(&mut delta, "partial_json").unwrap_or_default());
-                if input.len() > MESSAGE_BYTES {
-                    let what = "a streamed answer in bytes";
-                    return Err(WireError::TooLarge {
-                        dialect: DIALECT,
-                        what,
-                        limit: MESSAGE_BYTES,
-                    });
-                }
-                false
+                let fragment = take_string(delta, "partial_json").unwrap_or_default();
+                self.hold(fragment.len())?;
+                input.push_str(&fragment);
             }
-            ("text_delta" | "thinking_delta" | "input_json_delta", _) => true,
-            _ => {
-                map.insert("delta".to_owned(), Value::Object(delta));
-                events.push(StreamEvent::Unknown(unknown(Value::Object(std::mem::take(map)))));
-                false
+            ("text_delta" | "thinking_delta" | "input_json_delta", _) => {
+                let why = format!("{kind} in a content block of another kind");
+                return Err(WireError::shape(DIALECT, "delta.type", why));
             }
-        };
-        self.blocks.push(block);
-        if wrong {
-            return Err(WireError::shape(
-                DIALECT,
-                "delta.type",
-                format!("{kind} in a content block of another kind"),
-            ));
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Counts what is kept until a block ends.
+    fn hold(&mut self, more: usize) -> Result<(), WireError> {
+        self.held = self.held.saturating_add(more);
+        if self.held <= MESSAGE_BYTES {
+            return Ok(());
+        }
+        Err(WireError::TooLarge {
+            dialect: DIALECT,
+            what: "a streamed answer in bytes",
+            limit: MESSAGE_BYTES,
+        })
     }
 
     fn close(

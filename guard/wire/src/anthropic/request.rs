@@ -145,8 +145,9 @@ pub(crate) fn render(request: &Request) -> Value {
         None if same => None,
         None => map.insert("max_tokens".to_owned(), json!(DEFAULT_MAX_TOKENS)),
     };
-    put_system(&mut map, &request.messages);
-    map.insert("messages".to_owned(), render_messages(&request.messages));
+    let (system, spoken) = split_system(&request.messages);
+    put_system(&mut map, &system);
+    map.insert("messages".to_owned(), render_messages(&spoken));
     let mut map = request.extra.under(DIALECT, map);
     if request.stream || map.get("stream").is_some_and(Value::is_boolean) {
         map.insert("stream".to_owned(), json!(request.stream));
@@ -173,16 +174,19 @@ pub(crate) fn render(request: &Request) -> Value {
     Value::Object(map)
 }
 
-fn is_inline(message: &Message) -> bool {
-    message.extra.has_form(DIALECT, Form::ALTERNATE)
+/// Splits off the standing instructions that go into the system field: those of this dialect that were
+/// there, those of others that stand before everything else. Later ones keep their place.
+fn split_system(messages: &[Message]) -> (Vec<&Message>, Vec<&Message>) {
+    let mut leading = true;
+    messages.iter().partition(|message| {
+        let system = message.role == Role::System;
+        leading &= system;
+        let inline = message.extra.has_form(DIALECT, Form::ALTERNATE);
+        system && !inline && (leading || message.extra.is_of(DIALECT))
+    })
 }
 
-/// All standing instructions in one field, in order.
-fn put_system(map: &mut Map<String, Value>, messages: &[Message]) {
-    let system: Vec<&Message> = messages
-        .iter()
-        .filter(|message| message.role == Role::System && !is_inline(message))
-        .collect();
+fn put_system(map: &mut Map<String, Value>, system: &[&Message]) {
     let Some(first) = system.first() else { return };
     let parts: Vec<&Part> = system.iter().flat_map(|message| &message.parts).collect();
     let all_empty = parts.iter().all(|part| part.as_text().is_some_and(str::is_empty));
@@ -192,11 +196,7 @@ fn put_system(map: &mut Map<String, Value>, messages: &[Message]) {
     put_blocks(map, "system", &first.extra, &parts, Purpose::Request);
 }
 
-fn render_messages(messages: &[Message]) -> Value {
-    let spoken: Vec<&Message> = messages
-        .iter()
-        .filter(|message| message.role != Role::System || is_inline(message))
-        .collect();
+fn render_messages(spoken: &[&Message]) -> Value {
     // Tool results must open the user turn behind the calls, so what the user adds joins them.
     let joins = |left: &&Message, right: &&Message| {
         let apart = left.extra.is_of(DIALECT) && right.extra.is_of(DIALECT);

@@ -9,6 +9,7 @@ use crate::WireError;
 use crate::conversation::{Message, Role};
 use crate::extra::{Extra, Form};
 use crate::json::{object, take_count, take_filled, take_object, take_string};
+use crate::openai_usage::{put_detail, take_detail};
 use crate::response::{Choice, Response, StopReason, Usage};
 
 pub(crate) fn parse(mut map: Map<String, Value>) -> Result<Response, WireError> {
@@ -53,6 +54,7 @@ pub(super) fn stop_to(stop: &StopReason) -> &str {
 }
 
 const CREATION: &str = "cache_creation_input_tokens";
+const DETAILS: &str = "output_tokens_details";
 
 /// `usage`. `input_tokens` leaves out what went through the cache, the canonical count does not.
 pub(super) fn parse_usage(mut map: Map<String, Value>) -> Usage {
@@ -75,7 +77,7 @@ pub(super) fn parse_usage(mut map: Map<String, Value>) -> Usage {
         input,
         output: output.unwrap_or_default(),
         cached,
-        reasoning: None,
+        reasoning: take_detail(&mut map, DETAILS, "thinking_tokens"),
         extra: Extra::rest(DIALECT, form, map),
     }
 }
@@ -98,6 +100,7 @@ pub(super) fn render_usage(usage: &Usage) -> Map<String, Value> {
     if usage.output != 0 || !usage.extra.has_form(DIALECT, Form::BARE) {
         map.insert("output_tokens".to_owned(), json!(usage.output));
     }
+    put_detail(&mut map, DETAILS, "thinking_tokens", usage.reasoning);
     map
 }
 

@@ -86,9 +86,6 @@ impl Writer {
                 self.fields.insert(name.clone(), value.clone());
             }
             StreamEvent::Error(error) => emit(out, &super::error(error)),
-            StreamEvent::Unknown(unknown) if unknown.dialect == DIALECT => {
-                emit(out, &unknown.value);
-            }
             StreamEvent::Ended => {
                 self.finish(out);
                 emit(out, &json!({"type": "message_stop"}));

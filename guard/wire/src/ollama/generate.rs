@@ -94,7 +94,8 @@ fn prompt(spoken: &[&Message]) -> Option<String> {
 
 pub(crate) fn parse_response(mut map: Map<String, Value>) -> Result<Response, WireError> {
     refuse_undone(DIALECT, &map)?;
-    if !map.get("response").is_some_and(Value::is_string) {
+    // An image model answers without words; a body with neither is no answer.
+    if !map.get("response").is_some_and(Value::is_string) && !map.contains_key("done") {
         return Err(WireError::shape(DIALECT, "response", "missing or not a string"));
     }
     let mut parts = Vec::new();

@@ -133,7 +133,7 @@ pub(crate) struct Writer {
     /// `model` and `created_at`, which every line has.
     head: Map<String, Value>,
     calls: Vec<(PartAt, ToolCall)>,
-    fields: Map<String, Value>,
+    fields: Extra,
     stop: Option<StopReason>,
     usage: Option<Usage>,
 }
@@ -141,7 +141,14 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(dialect: Dialect) -> Self {
         let head = object(json!({"model": "", "created_at": NO_TIME}));
-        Self { dialect, head, calls: Vec::new(), fields: Map::new(), stop: None, usage: None }
+        Self {
+            dialect,
+            head,
+            calls: Vec::new(),
+            fields: Extra::of(dialect),
+            stop: None,
+            usage: None,
+        }
     }
 
     fn line(&self, more: Value) -> Vec<u8> {
@@ -169,7 +176,7 @@ impl Writer {
     }
 
     fn end(&mut self) -> Vec<u8> {
-        let mut map = std::mem::take(&mut self.fields);
+        let mut map = self.fields.fields().clone();
         if self.dialect == Dialect::OllamaChat {
             map.insert("message".to_owned(), json!({"role": "assistant", "content": ""}));
         } else {
@@ -227,7 +234,7 @@ impl stream::Writer for Writer {
                     }
                     Owner::Message(_) => return self.said("", json!({name: value})),
                     Owner::Response => {
-                        self.fields.insert(name.clone(), value.clone());
+                        self.fields.merge(*dialect, name, value.clone());
                     }
                     Owner::Choice(_) | Owner::Item(_) => {}
                 }

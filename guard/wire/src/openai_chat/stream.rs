@@ -8,7 +8,7 @@ use super::DIALECT;
 use super::response::{stop_from, stop_to};
 use crate::conversation::{Part, Text};
 use crate::extra::{Extra, Form};
-use crate::json::{take_array, take_exact, take_object, take_string};
+use crate::json::{object, take_array, take_exact, take_filled, take_object, take_string};
 use crate::openai_usage::CHAT;
 use crate::response::Response;
 use crate::stream::{Owner, PartAt, StreamEvent};
@@ -33,10 +33,13 @@ struct ChoiceState {
     stopped: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CallState {
     index: Option<u64>,
     id: String,
+    name: String,
+    /// It comes as `function_call`.
+    legacy: bool,
     part: Option<u32>,
     open: bool,
     /// Arguments that came before the name.
@@ -101,11 +104,15 @@ impl stream::Reader for Reader {
     fn shape(&self, response: &mut Response) {
         for (choice, state) in response.choices.iter_mut().zip(&self.choices) {
             let Some(message) = choice.messages.first_mut() else { continue };
-            for part in &mut message.parts {
+            for (index, part) in (0..).zip(&mut message.parts) {
                 if let Part::Text(Text { extra, .. }) = part
                     && extra.has_form(DIALECT, Form::REFUSAL)
                 {
                     extra.mark(Form::ALTERNATE);
+                }
+                let legacy = state.calls.iter().any(|call| call.legacy && call.part == Some(index));
+                if let (Part::ToolCall(call), true) = (&mut *part, legacy) {
+                    call.extra.mark(Form::LEGACY);
                 }
                 if let Part::Reasoning(reasoning) = part
                     && state.alternate
@@ -191,6 +198,10 @@ impl ChoiceState {
             let at = PartAt { choice, part: *self.refusal.get_or_insert_with(|| next(parts)) };
             events.push(StreamEvent::RefusalDelta { at, text });
         }
+        if let Some(function) = take_object(&mut map, "function_call") {
+            let call = object(json!({"function": function}));
+            self.call(choice, call, true, events)?;
+        }
         for (position, call) in
             take_array(&mut map, "tool_calls").unwrap_or_default().into_iter().enumerate()
         {
@@ -198,7 +209,7 @@ impl ChoiceState {
                 let place = format!("choices[{choice}].delta.tool_calls[{position}]");
                 return Err(WireError::shape(DIALECT, place, "expected an object"));
             };
-            self.call(choice, call, events);
+            self.call(choice, call, false, events)?;
         }
         for (name, value) in map {
             if !value.is_null() {
@@ -213,42 +224,53 @@ impl ChoiceState {
         Ok(())
     }
 
-    fn call(&mut self, choice: u32, mut map: Map<String, Value>, events: &mut Vec<StreamEvent>) {
+    fn call(
+        &mut self,
+        choice: u32,
+        mut map: Map<String, Value>,
+        legacy: bool,
+        events: &mut Vec<StreamEvent>,
+    ) -> Result<(), WireError> {
         let index = map.get("index").and_then(Value::as_u64);
         map.shift_remove("index");
-        let free_form = map.get("type").and_then(Value::as_str) == Some("custom");
+        let custom = map.get("type").and_then(Value::as_str) == Some("custom");
+        let free_form = custom || (map.contains_key("custom") && !map.contains_key("function"));
         map.shift_remove("type");
         let id = take_string(&mut map, "id").unwrap_or_default();
-        let mut inner = take_object(&mut map, if free_form { "custom" } else { "function" })
-            .unwrap_or_default();
-        let name = take_string(&mut inner, "name").filter(|name| !name.is_empty());
-        let fragment = match take_string(&mut inner, "arguments")
-            .or_else(|| take_string(&mut inner, "input"))
-        {
-            Some(text) => text,
-            None if inner.get("arguments").is_some_and(Value::is_object) => {
-                inner.shift_remove("arguments").unwrap_or_default().to_string()
-            }
-            None => String::new(),
-        };
+        let field = if free_form { "custom" } else { "function" };
+        let mut inner = take_object(&mut map, field).unwrap_or_default();
+        let name = take_filled(&mut inner, "name");
+        let fragment = take_fragment(&mut inner, if free_form { "input" } else { "arguments" });
         let parts = &mut self.parts;
-        let Some(call) = find_call(&mut self.calls, index, &id, name.is_some()) else { return };
+        within(self.calls.len(), limits::STREAM_PARTS, "the number of parts")?;
+        let call = if legacy {
+            find_legacy(&mut self.calls)
+        } else {
+            find_call(&mut self.calls, index, &id, name.is_some())
+        };
+        let Some(call) = call else { return Ok(()) };
         let part = match (call.part, name) {
+            (Some(_), Some(name)) if name != call.name => {
+                let place = format!("choices[{choice}].delta.tool_calls");
+                let why = format!("a call to {:?} changes its name to {name:?}", call.name);
+                return Err(WireError::shape(DIALECT, place, why));
+            }
             (Some(part), _) => part,
             (None, None) => {
                 call.early.push_str(&fragment);
-                return;
+                return within(
+                    call.early.len(),
+                    limits::MESSAGE_BYTES,
+                    "a streamed answer in bytes",
+                );
             }
             (None, Some(name)) => {
                 let part = next(parts);
                 call.part = Some(part);
+                call.name.clone_from(&name);
                 let at = PartAt { choice, part };
-                events.push(StreamEvent::ToolCallStarted {
-                    at,
-                    id: call.id.clone(),
-                    name,
-                    free_form,
-                });
+                let id = call.id.clone();
+                events.push(StreamEvent::ToolCallStarted { at, id, name, free_form });
                 let early = std::mem::take(&mut call.early);
                 if !early.is_empty() {
                     events.push(StreamEvent::ToolCallArguments { at, fragment: early });
@@ -260,16 +282,15 @@ impl ChoiceState {
         if !fragment.is_empty() {
             events.push(StreamEvent::ToolCallArguments { at, fragment });
         }
-        for (name, value) in map {
-            if !value.is_null() {
-                events.push(StreamEvent::Field {
-                    dialect: DIALECT,
-                    owner: Owner::Part(at),
-                    name,
-                    value,
-                });
-            }
-        }
+        let owner = Owner::Part(at);
+        let fields = map.into_iter().filter(|(_, value)| !value.is_null());
+        events.extend(fields.map(|(name, value)| StreamEvent::Field {
+            dialect: DIALECT,
+            owner,
+            name,
+            value,
+        }));
+        Ok(())
     }
 
     fn end_calls(&mut self, choice: u32, events: &mut Vec<StreamEvent>) {
@@ -288,6 +309,30 @@ fn next(parts: &mut u32) -> u32 {
     part
 }
 
+fn within(count: usize, limit: usize, what: &'static str) -> Result<(), WireError> {
+    if count <= limit { Ok(()) } else { Err(WireError::TooLarge { dialect: DIALECT, what, limit }) }
+}
+
+/// Takes a piece of arguments; some servers send them whole, as an object.
+fn take_fragment(inner: &mut Map<String, Value>, field: &str) -> String {
+    match take_string(inner, field) {
+        Some(text) => text,
+        None if inner.get(field).is_some_and(Value::is_object) => {
+            inner.shift_remove(field).unwrap_or_default().to_string()
+        }
+        None => String::new(),
+    }
+}
+
+/// The one call of the old `function_call` field.
+fn find_legacy(calls: &mut Vec<CallState>) -> Option<&mut CallState> {
+    let position = calls.iter().position(|call| call.legacy).unwrap_or_else(|| {
+        calls.push(CallState { legacy: true, open: true, ..CallState::default() });
+        calls.len().saturating_sub(1)
+    });
+    calls.get_mut(position)
+}
+
 /// The call a delta continues, or a new one.
 ///
 /// The standard counts calls by `index`. Servers exist that leave it out or send 0 for every call and
@@ -300,7 +345,7 @@ fn find_call<'a>(
     named: bool,
 ) -> Option<&'a mut CallState> {
     let found = match index {
-        Some(_) => calls.iter().rposition(|call| call.index == index),
+        Some(_) => calls.iter().rposition(|call| call.index == index && !call.legacy),
         None if id.is_empty() => calls.len().checked_sub(1),
         None => calls.iter().rposition(|call| call.id == id),
     };
@@ -310,13 +355,7 @@ fn find_call<'a>(
         same && (index.is_some() || !id.is_empty() || !named)
     });
     let position = found.unwrap_or_else(|| {
-        calls.push(CallState {
-            index,
-            id: id.to_owned(),
-            part: None,
-            open: true,
-            early: String::new(),
-        });
+        calls.push(CallState { index, id: id.to_owned(), open: true, ..CallState::default() });
         calls.len().saturating_sub(1)
     });
     let call = calls.get_mut(position)?;

@@ -70,9 +70,6 @@ impl stream::Writer for Writer {
             }
             StreamEvent::Usage(usage) => self.response.usage = Some(usage.clone()),
             StreamEvent::Error(error) => self.emit(&mut out, error_event(error)),
-            StreamEvent::Unknown(unknown) if unknown.dialect == DIALECT => {
-                self.emit(&mut out, unknown.value.clone());
-            }
             StreamEvent::Ended => self.end(&mut out),
             StreamEvent::UnknownPart { .. }
             | StreamEvent::Field { .. }

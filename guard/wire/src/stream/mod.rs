@@ -134,7 +134,8 @@ pub enum StreamEvent {
         /// The part as sent.
         unknown: Unknown,
     },
-    /// An event this crate does not know.
+    /// An event this crate does not know. Renderers leave it out: it may speak of places in the
+    /// stream that a rewritten one does not have, and nobody understood what it says.
     Unknown(Unknown),
     /// The dialect's own end marker.
     Ended,

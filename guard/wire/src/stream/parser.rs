@@ -102,6 +102,9 @@ impl StreamParser {
     /// The whole answer, or why there is none: the provider's error, a fault, or [`WireError::Truncated`]
     /// when the connection closed before the dialect's own end marker.
     pub fn finish(mut self) -> Result<Response, WireError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         let cut = self.flush().err();
         match (cut, self.ended) {
             (None, true) => {

@@ -218,7 +218,7 @@ fn parallel_calls_and_results_from_another_dialect_become_one_turn_each() {
         render_request_value(ANTHROPIC, &request),
         json!({
             "model": "m", "max_tokens": 4096,
-            "system": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+            "system": "one",
             "messages": [
                 {"role": "user", "content": "go"},
                 {"role": "assistant", "content": [
@@ -230,6 +230,7 @@ fn parallel_calls_and_results_from_another_dialect_become_one_turn_each() {
                     {"type": "tool_result", "tool_use_id": "b", "content": "2"},
                     {"type": "text", "text": "and?"},
                 ]},
+                {"role": "system", "content": "two"},
             ],
         })
     );
@@ -286,4 +287,14 @@ fn interleaved_calls_of_an_openai_stream_become_blocks_one_after_another() {
     assert_eq!(calls(&again), calls(&response));
     assert_eq!(calls(&again), [("a".into(), "{\"p\":1}".into()), ("b".into(), "{}".into())]);
     assert_eq!(again.stop(), response.stop());
+}
+
+#[test]
+fn a_delta_nobody_knows_is_an_event_and_stays_out_of_a_rewritten_stream() {
+    let body = stream().replace("input_json_delta", "quantum_delta");
+    let (events, response) = check::read_all(ANTHROPIC, body.as_bytes());
+    assert_eq!(events.iter().filter(|event| matches!(event, StreamEvent::Unknown(_))).count(), 3);
+    let (again, same) = check::read_all(ANTHROPIC, &check::written(ANTHROPIC, &events));
+    assert!(!again.iter().any(|event| matches!(event, StreamEvent::Unknown(_))));
+    assert_eq!(same, response);
 }

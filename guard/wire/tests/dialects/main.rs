@@ -7,3 +7,4 @@ mod check;
 mod ollama;
 mod openai_chat;
 mod openai_responses;
+mod samples;

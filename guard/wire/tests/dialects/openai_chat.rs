@@ -230,3 +230,62 @@ fn a_character_whose_halves_came_in_two_events_is_exact() {
     assert_eq!(text, "a🌍b\u{FFFD}c");
     assert_eq!(parser.replaced(), 1);
 }
+
+fn stream_of(deltas: &[serde_json::Value]) -> String {
+    let chunk = |delta: &serde_json::Value| {
+        format!("data: {}\n\n", json!({"id": "x", "choices": [{"index": 0, "delta": delta}]}))
+    };
+    let mut body: String = deltas.iter().map(chunk).collect::<Vec<_>>().concat();
+    body.push_str("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n");
+    body
+}
+
+#[test]
+fn calls_of_custom_tools_and_the_old_function_call_are_calls() {
+    let body = stream_of(&[
+        json!({"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "sh", "input": "l"}}]}),
+        json!({"tool_calls": [{"index": 0, "custom": {"input": "s"}}]}),
+        json!({"function_call": {"name": "f", "arguments": "{"}}),
+        json!({"function_call": {"arguments": "}"}}),
+    ]);
+    let (events, response) = check::read_all(CHAT, body.as_bytes());
+    let calls: Vec<_> =
+        response.tool_calls().map(|call| (&*call.name, &*call.arguments, call.free_form)).collect();
+    assert_eq!(calls, [("sh", "ls", true), ("f", "{}", false)]);
+    assert_eq!(
+        events.iter().filter(|event| matches!(event, StreamEvent::ToolCallEnded { .. })).count(),
+        2
+    );
+    // As history the old call keeps its old field.
+    let message = wire::render_response_value(CHAT, &response)["choices"][0]["message"].clone();
+    assert_eq!(message["function_call"], json!({"name": "f", "arguments": "{}"}));
+}
+
+#[test]
+fn a_call_that_changes_its_name_is_refused() {
+    let named = |name: &str| json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": name, "arguments": "{}"}}]});
+    let mut parser = StreamParser::new(CHAT);
+    let error =
+        parser.push(stream_of(&[named("read_file"), named("run_command")]).as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("changes its name"), "{error}");
+}
+
+#[test]
+fn a_fault_inside_a_stream_is_named_and_not_taken_for_its_end() {
+    let mut parser = StreamParser::new(CHAT);
+    assert!(matches!(parser.push(b"data: {nonsense}\n\n"), Err(WireError::NotJson { .. })));
+    assert!(matches!(parser.push(b"data: {}\n\n"), Err(WireError::NotJson { .. })));
+    assert!(matches!(parser.finish(), Err(WireError::NotJson { .. })));
+}
+
+#[test]
+fn a_stream_that_assembles_to_more_than_a_message_is_refused() {
+    let text = "x".repeat(1 << 20);
+    let chunk = stream_of(&[json!({"content": text})]);
+    let event = chunk.split_inclusive("\n\n").next().unwrap();
+    let mut parser = StreamParser::new(CHAT);
+    let refused = (0..17).find_map(|_| parser.push(event.as_bytes()).err()).unwrap();
+    let expected =
+        "read OpenAI chat: a streamed answer in bytes is larger than the limit of 16777216";
+    assert_eq!(refused.to_string(), expected);
+}

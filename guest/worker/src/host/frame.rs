@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::limits;
 use super::spec::{ChildOutcome, ChildSpec, HostError};
+use crate::limits;
 use crate::sandbox::{Applied, ChildGrants};
 
 /// From the worker.
@@ -44,7 +44,7 @@ pub(crate) fn send(
         .map_err(|error| HostError::Protocol { problem: error.to_string() })?;
     let bytes: usize = body.iter().map(|part| part.len()).sum();
     let (header_length, body_length) =
-        (length(json.len(), limits::HEADER)?, length(bytes, limits::BODY)?);
+        (length(json.len(), limits::HOST_HEADER_BYTES)?, length(bytes, limits::HOST_BODY_BYTES)?);
     let mut head = Vec::with_capacity(8 + json.len());
     head.extend_from_slice(&header_length.to_le_bytes());
     head.extend_from_slice(&body_length.to_le_bytes());
@@ -64,8 +64,8 @@ pub(crate) fn receive<T: DeserializeOwned>(
         stream.read_exact(length).map_err(|error| ended(&error))?;
     }
     let [header, body] = lengths.map(u32::from_le_bytes);
-    let header = read(stream, header, limits::HEADER)?;
-    let body = read(stream, body, limits::BODY)?;
+    let header = read(stream, header, limits::HOST_HEADER_BYTES)?;
+    let body = read(stream, body, limits::HOST_BODY_BYTES)?;
     let header = serde_json::from_slice(&header)
         .map_err(|error| HostError::Protocol { problem: error.to_string() })?;
     Ok((header, body))
@@ -119,7 +119,7 @@ mod tests {
         let answer = receive::<Request>(&mut wire.as_slice());
         assert_eq!(
             answer.err(),
-            Some(HostError::TooLarge { bytes: 0xffff_ffff, ceiling: limits::HEADER })
+            Some(HostError::TooLarge { bytes: 0xffff_ffff, ceiling: limits::HOST_HEADER_BYTES })
         );
     }
 

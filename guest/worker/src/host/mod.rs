@@ -11,7 +11,6 @@
 pub mod environment;
 mod frame;
 mod ledger;
-mod limits;
 mod runner;
 mod serve;
 mod spec;
@@ -29,6 +28,7 @@ use std::time::{Duration, Instant};
 
 pub use spec::{ChildOutcome, ChildSpec, EndedBy, Exit, HostError, Limits, Program, Step};
 
+use crate::limits;
 use crate::sandbox::{
     Abi, Applied, BaseLayer, ChildGrants, Extra, KeepOut, Rights, SandboxError, become_private,
     build, plan_base, probe_landlock,
@@ -150,7 +150,7 @@ impl ToolHost {
     /// # Errors
     /// A sandbox that cannot be built; [`HostError::Gone`].
     pub fn prepare(&mut self, grants: &ChildGrants) -> Result<Applied, HostError> {
-        self.patience(Some(limits::MARGIN))?;
+        self.patience(Some(limits::HOST_MARGIN))?;
         self.send(&Request::Prepare(Cow::Borrowed(grants)), &[])?;
         match self.receive()?.0 {
             Response::Prepared(applied) => applied,
@@ -165,7 +165,10 @@ impl ToolHost {
     /// [`HostError::StillAlive`], after which the tool host is of no use. An ordinary failure is an outcome.
     pub fn run(&mut self, spec: &ChildSpec) -> Result<ChildOutcome, HostError> {
         self.patience(Some(
-            spec.limits.deadline.saturating_add(spec.limits.grace).saturating_add(limits::MARGIN),
+            spec.limits
+                .deadline
+                .saturating_add(spec.limits.grace)
+                .saturating_add(limits::HOST_MARGIN),
         ))?;
         self.send(&Request::Run(Cow::Borrowed(spec)), &spec.stdin)?;
         match self.receive()? {
@@ -184,7 +187,7 @@ impl ToolHost {
     /// # Errors
     /// [`HostError::StillAlive`] when something survives SIGKILL.
     pub fn reap(mut self) -> Result<(), HostError> {
-        self.end(limits::PATIENCE + limits::PATIENCE)
+        self.end(limits::TREE_PATIENCE + limits::TREE_PATIENCE)
     }
 
     fn send(&mut self, request: &Request<'_>, body: &[u8]) -> Result<(), HostError> {
@@ -211,7 +214,7 @@ impl ToolHost {
     /// When the tool host is gone its children come to this process, and must not be left.
     fn or_bury<T>(&mut self, answer: Result<T, HostError>) -> Result<T, HostError> {
         match &answer {
-            Err(HostError::Gone) => self.end(limits::PATIENCE)?,
+            Err(HostError::Gone) => self.end(limits::TREE_PATIENCE)?,
             Err(HostError::Unresponsive) => self.end(Duration::ZERO)?,
             _ => {}
         }
@@ -240,7 +243,7 @@ impl ToolHost {
 
 impl Drop for ToolHost {
     fn drop(&mut self) {
-        drop(self.end(limits::PATIENCE + limits::PATIENCE));
+        drop(self.end(limits::TREE_PATIENCE + limits::TREE_PATIENCE));
     }
 }
 

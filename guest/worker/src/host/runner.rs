@@ -16,10 +16,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::frame::{Request, receive};
 use super::ledger::Ledger;
-use super::limits::TICK;
 use super::spec::{ChildOutcome, EndedBy, Exit, HostError, Limits};
 use super::streams::Streams;
 use super::tree::{self, Signalled};
+use crate::limits::TREE_TICK;
 use crate::sys::process::{Reaped, Waited, reap_any};
 use crate::sys::spawn::Spawned;
 
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
 
     /// Until the program is gone or a bound is broken.
     fn watch(&mut self) -> EndedBy {
-        let mut next_look = self.started + TICK;
+        let mut next_look = self.started + TREE_TICK;
         let mut facts = Facts::default();
         loop {
             self.reap();
@@ -142,7 +142,7 @@ impl<'a> Call<'a> {
                 self.look(&mut facts);
                 // Looking at a large tree takes time; it may take a tenth of ours.
                 let next = Instant::now();
-                next_look = next + TICK.max(next.duration_since(now) * 9);
+                next_look = next + TREE_TICK.max(next.duration_since(now) * 9);
             }
             facts.elapsed = now.duration_since(self.started);
             facts.overflowed = self.streams.overflowed();

@@ -11,13 +11,13 @@ use seccompiler::sock_filter;
 
 use super::environment::{display, plan_command, plan_limits};
 use super::frame::{Request, Response, receive, send};
-use super::limits;
 use super::open_own_executable;
 use super::runner::Call;
 use super::spec::{ChildOutcome, ChildSpec, HostError};
 use super::streams::{ChildEnds, Streams};
 use super::temporary::{Emptied, Temporary};
 use super::tree::{self, Signalled};
+use crate::limits;
 use crate::sandbox::{
     Applied, ChildGrants, Extra, Filter, KeepOut, Landlock, Rights, SandboxError, become_private,
     build, child_filters, host_filters, plan_child,
@@ -132,8 +132,11 @@ impl Host {
         spec: &mut ChildSpec,
         socket: &UnixStream,
     ) -> Result<ChildOutcome, HostError> {
-        if spec.limits.output > limits::BODY {
-            return Err(HostError::TooLarge { bytes: spec.limits.output, ceiling: limits::BODY });
+        if spec.limits.output > limits::HOST_BODY_BYTES {
+            return Err(HostError::TooLarge {
+                bytes: spec.limits.output,
+                ceiling: limits::HOST_BODY_BYTES,
+            });
         }
         self.prepared(&spec.grants)?;
         let others = self.other_tasks();
@@ -175,7 +178,7 @@ impl Host {
 
     /// Empties a private temporary directory; one that cannot be emptied is never used again.
     fn clean(&mut self, place: &PathBuf) {
-        let until = Instant::now() + limits::EMPTYING;
+        let until = Instant::now() + limits::TMP_EMPTYING;
         let clean = |temporary: &Temporary| matches!(temporary.empty(until), Ok(Emptied::Wholly));
         if self.temporary.get(place).is_some_and(|temporary| !clean(temporary)) {
             self.retired.extend(self.temporary.remove(place));
@@ -186,7 +189,7 @@ impl Host {
     /// The sandbox for these grants, built on first use.
     fn prepared(&mut self, grants: &ChildGrants) -> Result<&Prepared, HostError> {
         if !self.prepared.contains_key(grants) {
-            if self.prepared.len() >= limits::PREPARED {
+            if self.prepared.len() >= limits::PREPARED_GRANTS {
                 self.prepared.clear();
             }
             let prepared = self.build(grants)?;
@@ -224,7 +227,7 @@ impl Host {
     }
 
     fn close(self) {
-        let until = Instant::now() + limits::PATIENCE;
+        let until = Instant::now() + limits::TREE_PATIENCE;
         for temporary in self.temporary.into_values().chain(self.retired) {
             // Nobody is left to hear of it.
             drop(temporary.remove(until));

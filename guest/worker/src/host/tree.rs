@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::ledger::{Identity, Sample};
-use super::limits::PATIENCE;
 use super::spec::HostError;
+use crate::limits::TREE_PATIENCE;
 use crate::sys::process::{Reaped, Waited, reap_any};
 
 /// Length of a processor tick in `/proc`: USER_HZ is 100 on every architecture this crate supports.
@@ -47,14 +47,18 @@ fn parse_stat(text: &str) -> Option<Stat> {
     // The name is in parentheses and may contain anything, parentheses included.
     let (_, fields) = text.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
-    let zombie = matches!(fields.next()?, "Z" | "X");
+    let ended = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    // utime, stime, cutime and cstime are fields 14 to 17, the start is field 22; the parent was field 4.
+    // utime, stime, cutime and cstime are fields 14 to 17, the number of threads is field 20, the start field 22; the parent was
+    // field 4.
     let mut fields = fields.skip(9);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
     let own = ticks()?.saturating_add(ticks()?);
     let waited = ticks()?.saturating_add(ticks()?);
-    let started = fields.nth(4)?.parse().ok()?;
+    let threads: u32 = fields.nth(2)?.parse().ok()?;
+    let started = fields.nth(1)?.parse().ok()?;
+    // A program whose first thread has ended looks like a zombie while the others run.
+    let zombie = ended && threads <= 1;
     Some(Stat { parent, zombie, own: PROC_TICK * own, waited: PROC_TICK * waited, started })
 }
 
@@ -142,7 +146,7 @@ pub(crate) fn terminate_all(signalled: &mut Signalled) {
 /// Kills and reaps until this process has no child left; `reaped` hears of each.
 ///
 /// # Errors
-/// [`HostError::StillAlive`] when something survives [`PATIENCE`]; only a process stuck inside the kernel can.
+/// [`HostError::StillAlive`] when something survives [`TREE_PATIENCE`]; only a process stuck inside the kernel can.
 pub(crate) fn kill_all(
     signalled: &mut Signalled,
     mut reaped: impl FnMut(Reaped),
@@ -174,7 +178,7 @@ pub(crate) fn kill_all(
                 Waited::NoChildren => return Ok(()),
             }
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TREE_PATIENCE {
             return Err(HostError::StillAlive { count: descendants().len() });
         }
         std::thread::sleep(PAUSE);
@@ -219,10 +223,10 @@ mod tests {
             started: 99,
         };
         assert_eq!(parse_stat(line), Some(expected));
-        assert!(
-            parse_stat("77 (x) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20")
-                .is_some_and(|stat| stat.zombie)
-        );
+        let ended = "77 (x) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 19 20";
+        assert!(parse_stat(ended).is_some_and(|stat| stat.zombie));
+        let threads_run_on = ended.replace("16 1 18", "16 2 18");
+        assert!(parse_stat(&threads_run_on).is_some_and(|stat| !stat.zombie));
         assert_eq!(parse_stat("nonsense"), None);
     }
 

@@ -2,15 +2,16 @@
 //!
 //! Everything not listed is allowed; a call through another architecture's table, or x32's, kills the process before this table is
 //! asked. [`NOT_COVERED`] lists what neither this table nor Landlock can refuse. Each entry is tested both ways on the running
-//! kernel (`tests/root_syscalls`), and the compiled programs are tested against every entry without one.
+//! kernel (`tests/root_sandbox`), and the compiled programs are tested against every entry without one.
 
 use super::abi::Abi;
 
-/// A system call by its libc name. Numbers are the target architecture's.
+/// A system call by its libc name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Syscall {
     constant: &'static str,
-    pub(crate) number: i64,
+    /// On this architecture, if it has the call.
+    pub(crate) number: Option<i64>,
 }
 
 impl Syscall {
@@ -109,7 +110,22 @@ pub(crate) struct Refusal {
 
 macro_rules! calls {
     ($($constant:ident),+ $(,)?) => {
-        &[$(Syscall { constant: stringify!($constant), number: libc::$constant }),+]
+        &[$(Syscall { constant: stringify!($constant), number: Some(libc::$constant) }),+]
+    };
+}
+
+/// Calls that newer architectures never had.
+#[cfg(target_arch = "x86_64")]
+macro_rules! x86_64_calls {
+    ($($constant:ident),+ $(,)?) => {
+        calls![$($constant),+]
+    };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! x86_64_calls {
+    ($($constant:ident),+ $(,)?) => {
+        &[$(Syscall { constant: stringify!($constant), number: None }),+]
     };
 }
 
@@ -163,12 +179,12 @@ const SOCKET: &[Syscall] = calls![SYS_socket];
 
 /// Extended attributes by descriptor and `*at` (Linux 6.13), not in libc yet; one number on every architecture.
 const XATTR_AT: &[Syscall] = &[
-    Syscall { constant: "SYS_setxattrat", number: 463 },
-    Syscall { constant: "SYS_removexattrat", number: 466 },
+    Syscall { constant: "SYS_setxattrat", number: Some(463) },
+    Syscall { constant: "SYS_removexattrat", number: Some(466) },
 ];
 
 /// `open_tree_attr` (Linux 6.15), not in libc yet; one number on every architecture.
-const OPEN_TREE_ATTR: &[Syscall] = &[Syscall { constant: "SYS_open_tree_attr", number: 467 }];
+const OPEN_TREE_ATTR: &[Syscall] = &[Syscall { constant: "SYS_open_tree_attr", number: Some(467) }];
 
 /// Families of sockets whose port the TCP rules see are plain TCP and UDP; MPTCP, SCTP and others reach a port past them.
 const INTERNET_BEYOND_TCP_AND_UDP: &[&[Test]] = &[
@@ -343,7 +359,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
     ),
     if_any(
         calls![SYS_setpriority],
-        &[&[differs(0, libc::PRIO_PROCESS.cast_signed())], &[differs(1, 0)]],
+        &[&[differs(0, PRIO_PROCESS)], &[differs(1, 0)]],
         "anything but this process",
         NotPermitted,
         "slows other processes; a process group or user would include the worker",
@@ -379,8 +395,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
         NotPermitted,
         "administration of the host; needs capabilities no agent has, refused here as well",
     ),
-    #[cfg(target_arch = "x86_64")]
-    always(calls![SYS_iopl, SYS_ioperm], NotPermitted, "the same, for hardware ports"),
+    always(x86_64_calls![SYS_iopl, SYS_ioperm], NotPermitted, "the same, for hardware ports"),
     if_any(
         calls![SYS_sendto, SYS_sendmmsg],
         &[&[has(3, libc::MSG_FASTOPEN)]],
@@ -413,11 +428,10 @@ pub(crate) const REFUSALS: &[Refusal] = &[
             "empties a file that may only be read",
         ),
     ),
-    #[cfg(target_arch = "x86_64")]
     below(
         Abi::TRUNCATE,
         if_any(
-            calls![SYS_open],
+            x86_64_calls![SYS_open],
             &[&[masked(1, libc::O_ACCMODE | libc::O_TRUNC, libc::O_RDONLY | libc::O_TRUNC)]],
             "flags are O_RDONLY and O_TRUNC",
             NotPermitted,
@@ -508,8 +522,7 @@ pub(crate) const REFUSALS: &[Refusal] = &[
             "the worker starts nothing: its tool host does",
         ),
     ),
-    #[cfg(target_arch = "x86_64")]
-    only(Who::Worker, always(calls![SYS_fork, SYS_vfork], NotPermitted, "the same")),
+    only(Who::Worker, always(x86_64_calls![SYS_fork, SYS_vfork], NotPermitted, "the same")),
     only(
         Who::Worker,
         if_any(
@@ -565,6 +578,9 @@ pub(crate) const REFUSALS: &[Refusal] = &[
         ),
     ),
 ];
+
+/// `PRIO_PROCESS`, whose type differs between C libraries.
+const PRIO_PROCESS: i32 = 0;
 
 /// `IOPRIO_WHO_PROCESS`, which libc does not name.
 const IOPRIO_WHO_PROCESS: i32 = 1;

@@ -141,6 +141,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_generated_table_of_abis_is_what_is_probed_for() {
+        tidy::generated::check("SECURITY.md", "abi", &render_abi_markdown()).unwrap();
+    }
+
+    #[test]
+    fn the_generated_tables_of_grants_are_what_the_kernel_is_given() {
+        tidy::generated::check("SECURITY.md", "grants", &render_grants_markdown()).unwrap();
+    }
+
+    #[test]
+    fn the_generated_table_of_system_calls_is_what_the_filters_hold() {
+        tidy::generated::check("SECURITY.md", "seccomp", &render_seccomp_markdown()).unwrap();
+    }
+
+    #[test]
     fn every_row_of_a_table_has_as_many_cells_as_its_head() {
         for table in [render_seccomp_markdown(), render_abi_markdown(), render_grants_markdown()] {
             for block in table.split("\n\n").filter(|block| block.starts_with('|')) {

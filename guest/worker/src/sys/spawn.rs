@@ -371,3 +371,83 @@ unsafe fn reset_signals(ignored: u64) -> libc::c_long {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    fn c_strings(strings: &[&str]) -> CStrings {
+        CStrings::new(strings.iter().map(|text| CString::new(*text).unwrap()).collect())
+    }
+
+    fn listing_of_descriptors() -> String {
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let image = Image {
+            program: c"/bin/sh",
+            arguments: &c_strings(&["sh", "-c", "echo /proc/self/fd/*"]),
+            environment: &c_strings(&[]),
+            working_directory: c"/",
+            stdin: null.as_fd(),
+            stdout: write.as_fd(),
+            stderr: null.as_fd(),
+            limits: &[],
+            ruleset: None,
+            ignored_signals: 0,
+            filters: &[],
+        };
+        let spawned = spawn(&image, &mut SpawnStack::new().unwrap()).unwrap();
+        drop(write);
+        let text = io::read_to_string(File::from(read)).unwrap();
+        reap_blocking(spawned.pid);
+        text
+    }
+
+    #[test]
+    fn a_descriptor_that_nobody_marked_is_not_inherited_either() {
+        let file = File::open("/").unwrap();
+        // Unlike everything this library opens, a duplicate stays open over an exec.
+        let unmarked = nix::unistd::dup(file.as_fd()).unwrap();
+        let outside = std::process::Command::new("/bin/sh")
+            .args(["-c", "echo /proc/self/fd/*"])
+            .output()
+            .unwrap();
+        let name = format!("/proc/self/fd/{}", unmarked.as_raw_fd());
+        let outside = String::from_utf8(outside.stdout).unwrap();
+        assert!(outside.split_whitespace().any(|entry| entry == name), "{outside}");
+        // The fourth is the directory being listed.
+        assert_eq!(
+            listing_of_descriptors(),
+            "/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\n"
+        );
+    }
+
+    #[test]
+    fn a_failing_step_is_told_apart_from_an_exit() {
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let image = Image {
+            program: c"/nonexistent",
+            arguments: &c_strings(&["nonexistent"]),
+            environment: &c_strings(&[]),
+            working_directory: c"/",
+            stdin: null.as_fd(),
+            stdout: null.as_fd(),
+            stderr: null.as_fd(),
+            limits: &[],
+            ruleset: None,
+            ignored_signals: 0,
+            filters: &[],
+        };
+        let mut stack = SpawnStack::new().unwrap();
+        let failure = spawn(&image, &mut stack).unwrap_err();
+        assert_eq!(failure, SpawnFailure { step: Step::Exec, errno: libc::ENOENT });
+        let failure =
+            spawn(&Image { working_directory: c"/nonexistent", ..image }, &mut stack).unwrap_err();
+        assert_eq!(failure, SpawnFailure { step: Step::WorkingDirectory, errno: libc::ENOENT });
+    }
+}

@@ -21,7 +21,7 @@ pub(super) const ASK_USER: Tool = Tool {
     },
 };
 
-pub(super) const TODO: Tool = Tool {
+pub(super) const TASK_LIST: Tool = Tool {
     name: "todo",
     description: "Write down the list of steps of this task with their state. Replaces the earlier list.",
     schema: || {

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::WorkerHalf;
 
-use crate::host::{ChildOutcome, ChildSpec, EndedBy, Limits, Program, ToolHost};
+use crate::host::{ChildOutcome, ChildSpec, EndedBy, HostError, Limits, Program, ToolHost};
 use crate::limits;
 use crate::sandbox::ChildGrants;
 use crate::workspace::{PathError, Workspace};
@@ -94,7 +94,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     command::RUN_COMMAND,
     command::FETCH_URL,
     interact::ASK_USER,
-    interact::TODO,
+    interact::TASK_LIST,
 ];
 
 /// The row of that name.
@@ -162,7 +162,30 @@ impl Context<'_> {
                 file_size: limits::TOOL_FILE_BYTES,
             },
         };
-        self.host.run(&spec).map_err(|error| ToolError::Failed(error.to_string()))
+        self.host.run(&spec).map_err(|error| {
+            let lost = matches!(
+                error,
+                HostError::Gone
+                    | HostError::Unresponsive
+                    | HostError::Protocol { .. }
+                    | HostError::StillAlive { .. }
+            );
+            if lost {
+                // What the child did is not known: the worker ends, is launched
+                // again, and records the call's outcome as unknown.
+                ToolError::Store(tool_host_gone(self.workspace, &error.to_string()))
+            } else {
+                ToolError::Failed(error.to_string())
+            }
+        })
+    }
+}
+
+/// The tool host cannot be used any more; the worker cannot go on.
+pub(crate) fn tool_host_gone(workspace: &Workspace, why: &str) -> store::StoreError {
+    store::StoreError::Foreign {
+        path: workspace.path().to_owned(),
+        what: format!("the tool host is unusable: {why}"),
     }
 }
 
@@ -183,5 +206,16 @@ pub(crate) fn ended_early(ended_by: EndedBy, deadline: std::time::Duration) -> O
             Some(format!("it was stopped at {} processes", limits::TOOL_PROCESSES))
         }
         EndedBy::Cancelled => Some("it was stopped because the run was cancelled".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_can_grant_each_tool_and_no_other() {
+        let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        assert_eq!(names, domain::profile::TOOLS);
     }
 }

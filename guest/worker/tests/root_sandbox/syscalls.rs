@@ -304,7 +304,7 @@ pub(crate) fn what_an_entry_leaves_open_stays_open() {
 }
 
 pub(crate) fn every_entry_of_the_table_is_probed_here() {
-    let probed: BTreeSet<&str> = [
+    let mut probed: BTreeSet<&str> = [
         refused_with_eperm(),
         refused_with_enosys(),
         refused_with_eopnotsupp(),
@@ -317,6 +317,9 @@ pub(crate) fn every_entry_of_the_table_is_probed_here() {
     .flatten()
     .map(|(name, _, _)| name.strip_prefix("SYS_").unwrap())
     .collect();
+    if !cfg!(target_arch = "x86_64") {
+        probed.extend(["iopl", "ioperm", "open"]);
+    }
     let table = render_seccomp_markdown();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     // A worker's own entries are tested on a worker.

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             bounds::a_storm_of_forks_is_bounded_and_gone,
             bounds::a_call_is_cancelled_from_another_thread,
             bounds::a_child_that_cannot_start_says_which_step_failed_and_never_looks_like_an_exit,
+            bounds::a_program_whose_first_thread_has_ended_is_not_taken_for_gone,
             bounds::a_role_of_this_binary_runs_as_a_child,
             bounds::a_child_leads_a_session_of_its_own_with_default_signals_and_its_limits,
             bounds::refuses_to_fork_or_narrow_with_a_second_thread,
