@@ -27,3 +27,13 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 pub(crate) const DISK_LOW: u64 = 1024 * 1024 * 1024;
 /// Free bytes under the state below which nothing should start.
 pub(crate) const DISK_OUT: u64 = 64 * 1024 * 1024;
+/// Bytes of a scenario file for the demo.
+pub(crate) const SCENARIO_BYTES: u64 = 1024 * 1024;
+/// Bytes of the file into which the scripted provider writes its port.
+pub(crate) const PORT_BYTES: u64 = 16;
+/// Last lines of the launcher's words that a failed demo repeats.
+pub(crate) const LOG_TAIL_LINES: usize = 20;
+/// How long the demo waits for its own control plane.
+pub(crate) const START_DEADLINE: Duration = Duration::from_secs(60);
+/// How long the demo waits for its processes to end before it kills them.
+pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(15);

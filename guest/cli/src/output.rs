@@ -56,6 +56,11 @@ impl Output {
         }
     }
 
+    /// From here on, `gutter` stands before every line for a person.
+    pub(crate) fn set_gutter(&mut self, gutter: &str) {
+        gutter.clone_into(&mut self.gutter);
+    }
+
     /// The style of lines that stand behind the gutter.
     pub(crate) fn inner_style(&self) -> Style {
         let taken = self.gutter.chars().count();

@@ -9,7 +9,7 @@ use crate::Context;
 use crate::args::ApprovalsArgs;
 use crate::connect::Session;
 use crate::exit::{Exit, Failure};
-use crate::render::card;
+use crate::render::card::{self, Foot};
 use crate::render::style::{Style, Tone};
 use crate::render::table::{self, Cell};
 use crate::render::time::Clock;
@@ -25,7 +25,8 @@ pub(crate) fn run(context: &mut Context, args: &ApprovalsArgs) -> Result<Exit, F
     let invocation = context.place.invocation.clone();
     context.out.either(&json!({"approvals": waiting}), |style| {
         if args.cards || args.run.is_some() {
-            let card = |pending| card::pending(style, &clock, &invocation, pending);
+            let foot = Foot { invocation: &invocation, decide: true };
+            let card = |pending| card::pending(style, &clock, foot, pending);
             waiting.iter().flat_map(card).collect()
         } else {
             lines(style, &clock, &waiting)

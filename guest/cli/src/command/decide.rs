@@ -14,7 +14,7 @@ use crate::args::{AnswerArgs, DecideArgs};
 use crate::connect::Session;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::render::card;
+use crate::render::card::{self, Foot};
 use crate::render::style::{Style, Tone};
 use crate::render::time::Clock;
 
@@ -97,8 +97,8 @@ fn send_all(
     for pending in chosen {
         if !context.out.json {
             let style = context.out.style;
-            let invocation = &context.place.invocation;
-            context.out.lines(card::pending(style, &clock, invocation, pending))?;
+            let foot = Foot { invocation: &context.place.invocation, decide: false };
+            context.out.lines(card::pending(style, &clock, foot, pending))?;
         }
         let result = send(session, pending, verdict.clone(), reason.map(str::to_owned));
         if let (Err(failure), Exit::Ok) = (&result, exit) {

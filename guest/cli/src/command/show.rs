@@ -9,7 +9,7 @@ use crate::Context;
 use crate::args::ShowArgs;
 use crate::connect::Session;
 use crate::exit::{Exit, Failure};
-use crate::render::card::{self, Invocation};
+use crate::render::card::{self, Foot, Invocation};
 use crate::render::style::Style;
 use crate::render::time::{self, Clock};
 use crate::render::transcript::Transcript;
@@ -55,7 +55,7 @@ fn whole(style: Style, clock: &Clock, invocation: &Invocation, view: &RunView) -
     ));
     for pending in &view.pending {
         lines.push(String::new());
-        lines.extend(card::pending(style, clock, invocation, pending));
+        lines.extend(card::pending(style, clock, Foot { invocation, decide: true }, pending));
     }
     lines
 }

@@ -24,7 +24,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::limits;
 use crate::output::Output;
-use crate::render::card;
+use crate::render::card::{self, Foot};
 use crate::render::time::{self, Clock};
 use crate::render::transcript::Transcript;
 
@@ -184,8 +184,9 @@ impl Follower<'_> {
             return self.out.json_line(&json!({"pending": pending}));
         }
         let style = self.out.inner_style();
-        let invocation = &self.place.invocation;
-        self.out.lines(card::pending(style, &Clock::of_machine(), invocation, pending))
+        // How to decide is asked, or said at the end.
+        let foot = Foot { invocation: &self.place.invocation, decide: false };
+        self.out.lines(card::pending(style, &Clock::of_machine(), foot, pending))
     }
 
     fn note(&mut self, text: &str) -> Result<(), Failure> {

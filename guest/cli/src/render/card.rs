@@ -17,6 +17,14 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Invocation(pub(crate) String);
 
+/// What stands at the foot of a card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foot<'a> {
+    pub(crate) invocation: &'a Invocation,
+    /// The command lines that decide; not where a question follows anyway.
+    pub(crate) decide: bool,
+}
+
 /// One named field of a card.
 struct Field {
     name: &'static str,
@@ -69,7 +77,7 @@ fn frame(style: Style, tone: Tone, title: &str, fields: &[Field], foot: &[String
 pub(crate) fn pending(
     style: Style,
     clock: &Clock,
-    invocation: &Invocation,
+    foot: Foot<'_>,
     pending: &Pending,
 ) -> Vec<String> {
     let card = &pending.card;
@@ -103,19 +111,21 @@ pub(crate) fn pending(
     }
     fields.push(Field::new("digest", pending.digest.as_str()).toned(Tone::Dim));
     let cut = fields.iter().any(Field::is_cut);
-    frame(style, Tone::Warn, &title, &fields, &decide_hints(invocation, pending, cut))
+    frame(style, Tone::Warn, &title, &fields, &hints(foot, pending, cut))
 }
 
-/// How to decide, as command lines.
-fn decide_hints(invocation: &Invocation, pending: &Pending, cut: bool) -> Vec<String> {
+/// How to see all of it, and how to decide.
+fn hints(foot: Foot<'_>, pending: &Pending, cut: bool) -> Vec<String> {
     let mut hints = Vec::new();
     if cut {
         hints.push(format!(
             "not all of it fits here; see it whole: {} --json approvals {}",
-            invocation.0, pending.run
+            foot.invocation.0, pending.run
         ));
     }
-    hints.extend(command_lines(invocation, pending));
+    if foot.decide {
+        hints.extend(command_lines(foot.invocation, pending));
+    }
     hints
 }
 
@@ -218,12 +228,21 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn shown(pending: &Pending) -> String {
-        super::pending(Style::PLAIN, &clock(), &invocation(), pending).join("\n")
+        let foot = Foot { invocation: &invocation(), decide: true };
+        super::pending(Style::PLAIN, &clock(), foot, pending).join("\n")
     }
 
     #[test]
     fn an_approval_shows_what_is_bound_and_what_is_not() {
         insta::assert_snapshot!(shown(&request(7, Wants::Approval)));
+    }
+
+    #[test]
+    fn where_a_question_follows_the_card_names_no_commands() {
+        let foot = Foot { invocation: &invocation(), decide: false };
+        let pending = request(7, Wants::Approval);
+        let lines = super::pending(Style::PLAIN, &clock(), foot, &pending);
+        assert_eq!(lines.last().unwrap(), "╰─");
     }
 
     #[test]
