@@ -33,8 +33,14 @@ impl Client {
         let stream = UnixStream::connect(socket)
             .map_err(|source| ClientError::Connect { path: socket.to_owned(), source })?;
         let mut stream = BufReader::new(stream);
-        frame::write(stream.get_mut(), &Hello { version: VERSION, token })?;
-        match frame::read(&mut stream)? {
+        // A caller that may not speak is refused before it is read: its hello
+        // cannot be sent any more, and the reason is there to be read.
+        let sent = frame::write(stream.get_mut(), &Hello { version: VERSION, token });
+        let greeting = frame::read(&mut stream);
+        if greeting.is_err() {
+            sent?;
+        }
+        match greeting? {
             Greeting::Welcome { who, .. } => Ok(Self { stream, who }),
             Greeting::Refused(refusal) => Err(ClientError::Refused(refusal)),
         }

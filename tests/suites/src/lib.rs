@@ -12,9 +12,13 @@
     reason = "a broken harness must fail its suite"
 )]
 
+pub mod attacks;
 pub mod processes;
 pub mod scenario;
 
+use std::ffi::OsStr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +31,7 @@ use domain::profile::ModelRecord;
 use domain::record::{ApprovalMode, Provider};
 use domain::run::Status;
 use rehearsal::{Scenario, Server};
+use rustix::process::{Gid, Uid};
 
 /// How long a condition may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -84,6 +89,44 @@ pub struct Instance {
     temp: tempfile::TempDir,
     provider: Option<Server>,
     environment: Vec<(String, String)>,
+    account: Option<Account>,
+}
+
+/// An ordinary user: a bare uid without a passwd entry.
+#[derive(Debug, Clone, Copy)]
+struct Account(u32);
+
+impl Account {
+    /// One that no other test process has: limits are counted by uid.
+    fn of_this_process() -> Self {
+        Self(55_000 + std::process::id() % 1_000)
+    }
+
+    /// Runs `act` in a thread that has this uid, this gid and no group.
+    fn act<T: Send>(self, act: impl FnOnce() -> T + Send) -> T {
+        let become_it = move || -> rustix::io::Result<()> {
+            let (uid, gid) = (Uid::from_raw(self.0), Gid::from_raw(self.0));
+            rustix::thread::set_thread_groups(&[])?;
+            rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+            rustix::thread::set_thread_res_uid(uid, uid, uid)
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                become_it().unwrap();
+                act()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    /// A command as this uid, with nothing in its environment that is not given here.
+    fn command(self, program: impl AsRef<OsStr>, home: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.uid(self.0).gid(self.0).current_dir("/").env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.env("HOME", home);
+        command
+    }
 }
 
 impl Instance {
@@ -110,6 +153,33 @@ impl Instance {
         self.provider = Some(provider);
     }
 
+    /// [`Instance::start`] as an ordinary user, which is this one unless this is root.
+    pub fn start_single_uid(scenario: &str) -> Self {
+        let mut instance = Self::bare(&[]);
+        if is_root() {
+            let account = Account::of_this_process();
+            for name in ["state", "sockets"] {
+                let dir = instance.path(name);
+                std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+                std::os::unix::fs::chown(&dir, Some(account.0), Some(account.0)).unwrap();
+            }
+            std::fs::create_dir(instance.path("bin")).unwrap();
+            let copy = instance.path("bin/sentinel");
+            if std::fs::hard_link(program(), &copy).is_err() {
+                std::fs::copy(program(), &copy).unwrap();
+            }
+            instance.account = Some(account);
+        }
+        instance.launch();
+        instance.play(scenario);
+        instance
+    }
+
+    /// The one uid of an instance that root started as an ordinary user.
+    pub fn single_uid(&self) -> Option<u32> {
+        self.account.map(|account| account.0)
+    }
+
     /// State and sockets without a process yet.
     pub fn bare(environment: &[(&str, &str)]) -> Self {
         let temp =
@@ -121,7 +191,7 @@ impl Instance {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Self { up: None, temp, provider: None, environment }
+        Self { up: None, temp, provider: None, environment, account: None }
     }
 
     /// Starts `sentinel up` and waits until it answers.
@@ -134,7 +204,7 @@ impl Instance {
     pub fn spawn(&mut self) {
         let log =
             std::fs::File::options().append(true).create(true).open(self.path("up.log")).unwrap();
-        let mut command = Command::new(program());
+        let mut command = self.program_command();
         command
             .args(["up", "--verbose", "--any-slice", "--end-with-parent"])
             .arg("--state")
@@ -146,6 +216,14 @@ impl Instance {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         self.up = Some(command.spawn().unwrap());
+    }
+
+    /// The program, to be run as whoever this instance belongs to.
+    fn program_command(&self) -> Command {
+        match self.account {
+            Some(account) => account.command(self.path("bin/sentinel"), &self.state()),
+            None => Command::new(program()),
+        }
     }
 
     /// Waits until the control plane answers and Muzzle is configured.
@@ -201,7 +279,15 @@ impl Instance {
 
     /// A connection to the control plane.
     pub fn client(&self) -> Result<Client, api::ClientError> {
-        Client::connect(&self.socket(), self.token())
+        self.client_with(self.token())
+    }
+
+    /// The same with this control token.
+    pub fn client_with(&self, token: Option<String>) -> Result<Client, api::ClientError> {
+        match self.account {
+            Some(account) => account.act(|| Client::connect(&self.socket(), token)),
+            None => Client::connect(&self.socket(), token),
+        }
     }
 
     /// One question, whatever comes of it.
@@ -345,7 +431,8 @@ impl Instance {
 
     /// Runs the CLI against this instance and returns exit code, stdout and stderr.
     pub fn cli(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(program())
+        let output = self
+            .program_command()
             .arg("--state")
             .arg(self.state())
             .arg("--sockets")

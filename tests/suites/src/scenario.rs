@@ -2,12 +2,21 @@
 
 /// A scenario of one model `m` whose turns are the given YAML list items.
 pub fn of_turns(turns: &[&str]) -> String {
-    let mut text = "version: 1\nname: suite\nabout: written by a suite\nconversations:\n  - model: m\n    turns:\n".to_owned();
-    for turn in turns {
-        for (index, line) in turn.trim().lines().enumerate() {
-            text.push_str(if index == 0 { "      - " } else { "        " });
-            text.push_str(line);
-            text.push('\n');
+    of_models(&[("m", turns)])
+}
+
+/// A scenario of several models, each with its turns.
+pub fn of_models(models: &[(&str, &[&str])]) -> String {
+    let mut text =
+        "version: 1\nname: suite\nabout: written by a suite\nconversations:\n".to_owned();
+    for (model, turns) in models {
+        text.push_str(&format!("  - model: {model}\n    turns:\n"));
+        for turn in *turns {
+            for (index, line) in turn.trim().lines().enumerate() {
+                text.push_str(if index == 0 { "      - " } else { "        " });
+                text.push_str(line);
+                text.push('\n');
+            }
         }
     }
     text

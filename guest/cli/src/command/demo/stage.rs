@@ -52,7 +52,8 @@ impl Stage {
         let parent = match runtime.filter(|path| path.is_dir()) {
             _ if root => PathBuf::from("/var/lib"),
             Some(runtime) => runtime,
-            None => std::env::temp_dir(),
+            // Not /tmp, which every worker may write.
+            None => PathBuf::from("/var/tmp"),
         };
         // As root every account walks through it to what is its own.
         let mode = Permissions::from_mode(if root { 0o711 } else { 0o700 });
