@@ -79,8 +79,8 @@ pub(crate) enum Command {
     /// Give an agent a task and watch it work
     ///
     /// With a terminal you are asked when something waits for your yes. Without
-    /// one the command ends with code 3 then, and prints how to decide. Ctrl-C
-    /// leaves the run going.
+    /// one, or with --json, the command ends with code 3 then and prints how to
+    /// decide. Ctrl-C leaves the run going.
     #[command(
         after_help = "Example: sentinel run \"write a script that counts words, and test it\""
     )]

@@ -89,7 +89,9 @@ impl Exit {
             Self::NotFound => "there is no such run, request, agent or model",
             Self::Refused => "you may not",
             Self::Unreachable => "no control plane answers",
-            Self::Preflight => "a control that the profile requires is missing",
+            Self::Preflight => {
+                "a control that the profile requires is missing, or a finding is critical"
+            }
             Self::Conflict => {
                 "it does not fit the present state, such as a request already decided"
             }
@@ -265,7 +267,7 @@ mod tests {
             4  there is no such run, request, agent or model
             5  you may not
             6  no control plane answers
-            7  a control that the profile requires is missing
+            7  a control that the profile requires is missing, or a finding is critical
             8  it does not fit the present state, such as a request already decided
             9  the control plane cannot do it now, such as a full disk
            10  the followed run was cancelled
