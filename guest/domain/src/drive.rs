@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use crate::approval::Bound;
 use crate::log::{Call, Entry, Event, Finish, Gone};
-use crate::run::RunState;
+use crate::run::{RunState, Status};
 use crate::{limits, log};
 
 /// How far one call got.
@@ -213,11 +213,17 @@ pub fn plan_next(state: &RunState, drive: &Drive, stalled: u32, gone: Option<&Go
     if state.cancel_requested {
         return Next::End(log::EndStatus::Cancelled);
     }
+    // A run that was cancelled while it waited and taken up again waits for
+    // the same requests: they are shown anew.
+    let lapsed = |request: &u64| {
+        state.status == Status::Running
+            && state.requests.get(request).is_some_and(|asked| asked.decision.is_none())
+    };
     let unasked: Vec<u64> = drive
         .waiting
         .iter()
         .copied()
-        .filter(|request| !state.requests.contains_key(request))
+        .filter(|request| !state.requests.contains_key(request) || lapsed(request))
         .collect();
     if !unasked.is_empty() {
         return Next::Ask(unasked);
@@ -391,6 +397,37 @@ mod tests {
             Event::Waiting { requests: vec![3, 4] },
         ];
         assert_eq!(next(running(), log, 0), Next::Ask(vec![3, 4]));
+    }
+
+    #[test]
+    fn a_run_cancelled_while_it_waited_asks_again_when_it_is_taken_up() {
+        use crate::approval::{Card, Wants};
+        let card = Card {
+            wants: Wants::Approval,
+            call: Call { id: "a".into(), tool: "t".into(), arguments: "{}".into(), raw: None },
+            summary: String::new(),
+            cwd: String::new(),
+            rule: String::new(),
+            why: String::new(),
+            policy_generation: 0,
+            bound: vec![],
+            not_bound: vec![],
+            drift: vec![],
+        };
+        let log = vec![
+            Event::Consumed { control_seq: 1 },
+            assistant(&["a"]),
+            requested("a"),
+            Event::Waiting { requests: vec![3] },
+        ];
+        let mut control = running();
+        control.push(Control::Asked { request: 3, card: Box::new(card), digest: "d".into() });
+        assert_eq!(next(control.clone(), log.clone(), 0), Next::Rest);
+        control.push(Control::Cancel { by: "os:x".into() });
+        control.push(Control::Ended { status: EndStatus::Cancelled });
+        control.push(Control::Launched { attempt: 2 });
+        control.push(Control::Gone { how: Gone::Code(0) });
+        assert_eq!(next(control, log, 0), Next::Ask(vec![3]));
     }
 
     #[test]

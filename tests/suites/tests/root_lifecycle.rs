@@ -353,3 +353,17 @@ fn search_and_glob_look_inside_the_workspace_only() {
     assert!(text.contains("src/a.rs:1:fn main() {}"), "{text}");
     assert!(!text.contains("root:x:0"));
 }
+
+#[test]
+fn a_run_cancelled_while_it_waits_shows_its_card_again_when_it_is_resumed() {
+    let instance = start(&[scenario::command("echo x >> effect.txt"), scenario::answer("done")]);
+    let run = instance.submit("go");
+    until("the card", || instance.approvals().pop());
+    instance.ask(&Request::Cancel { run: run.clone() });
+    instance.wait_for(&run, Status::Cancelled);
+    assert!(instance.approvals().is_empty());
+    instance.ask(&Request::Resume { run: run.clone() });
+    instance.decide_next(&run, Verdict::Approve);
+    instance.wait_for(&run, Status::Done);
+    assert_eq!(lines_of(&instance, "effect.txt"), 1);
+}
