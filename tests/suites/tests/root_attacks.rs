@@ -279,8 +279,17 @@ impl Battle {
         let waiting = (group.by == By::Tool).then(|| Self::waiting(&self.instance));
         let run = self.instance.submit_with(submit);
         let launcher = self.instance.launcher();
-        let worker = until("a worker", || processes::worker(launcher));
-        let host = until("its tool host", || processes::tool_host(worker.pid));
+        let found = suites::try_until(suites::PATIENCE, || {
+            let worker = processes::worker(launcher)?;
+            let host = processes::tool_host(worker.pid)?;
+            Some((worker, host))
+        });
+        let (worker, host) = found
+            .ok_or_else(|| {
+                let view = self.instance.view(&run);
+                format!("no worker: {:?} {:?}\n{}", view.status, view.failure, self.instance.log())
+            })
+            .unwrap();
         self.uid = uid_of(worker.pid);
         let view = self.instance.view(&run);
         let (run_dir, workspace) =

@@ -32,30 +32,62 @@ const DATAGRAM: &str = "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(
 
 pub(super) const ATTACKS: &[Attack] = &[
     row("the control socket", Python(GREET), ACCOUNTS, FILTER),
-    row("the control socket", Python(GREET), ACCOUNTS, StoppedBy(Layer::ControlSocket)).by(By::UnixSocketTool),
-    row("`sentinel approve` run as a tool", Shell("$SENTINEL --state $STATE --sockets $SOCKETS approve $WAITING"), ACCOUNTS, FILTER),
+    row("the control socket", Python(GREET), ACCOUNTS, StoppedBy(Layer::ControlSocket))
+        .by(By::UnixSocketTool),
+    row(
+        "`sentinel approve` run as a tool",
+        Shell("$SENTINEL --state $STATE --sockets $SOCKETS approve $WAITING"),
+        ACCOUNTS,
+        FILTER,
+    ),
     row("Muzzle's admin socket", dial_unix!("MUZZLE_SOCKET"), ACCOUNTS, FILTER),
     row("a container daemon's socket, mode 0666", dial_unix!("DOCKER"), FILTER, FILTER),
-    row("the same by `curl --unix-socket`", Shell("curl -sS --max-time 2 --unix-socket $DOCKER http://x/"), FILTER, FILTER),
-    row("a container daemon's socket, mode 0666", dial_unix!("DOCKER"), NotCovered, NotCovered).by(By::UnixSocketTool),
+    row(
+        "the same by `curl --unix-socket`",
+        Shell("curl -sS --max-time 2 --unix-socket $DOCKER http://x/"),
+        FILTER,
+        FILTER,
+    ),
+    row("a container daemon's socket, mode 0666", dial_unix!("DOCKER"), NotCovered, NotCovered)
+        .by(By::UnixSocketTool),
     row("the session bus (D-Bus)", dial_unix!("BUS"), FILTER, FILTER),
     row("`systemd --user`", dial_unix!("SYSTEMD"), FILTER, FILTER),
-    row("a tmux server of the account", Shell("tmux -S $TMUX_SOCKET list-sessions"), FILTER, FILTER),
-    row("an abstract unix socket", Python("socket.socket(socket.AF_UNIX).connect('\\0' + env['ABSTRACT'])"), FILTER, FILTER),
-    row("an abstract unix socket", Python("socket.socket(socket.AF_UNIX).connect('\\0' + env['ABSTRACT'])"), LANDLOCK, LANDLOCK)
-        .by(By::UnixSocketTool)
-        .since_abi(6),
+    row(
+        "a tmux server of the account",
+        Shell("tmux -S $TMUX_SOCKET list-sessions"),
+        FILTER,
+        FILTER,
+    ),
+    row(
+        "an abstract unix socket",
+        Python("socket.socket(socket.AF_UNIX).connect('\\0' + env['ABSTRACT'])"),
+        FILTER,
+        FILTER,
+    ),
+    row(
+        "an abstract unix socket",
+        Python("socket.socket(socket.AF_UNIX).connect('\\0' + env['ABSTRACT'])"),
+        LANDLOCK,
+        LANDLOCK,
+    )
+    .by(By::UnixSocketTool)
+    .since_abi(6),
     row("TCP without a grant", dial_tcp!("TCP"), FILTER, FILTER),
     row("UDP, and with it DNS, without a grant", Python(DATAGRAM), FILTER, FILTER),
     row("the model server, past Muzzle", dial_tcp!("PROVIDER"), FILTER, FILTER),
     row("Muzzle's listener", dial_tcp!("MUZZLE_PORT"), FILTER, FILTER),
-    row("a granted port, at any address", dial_tcp!("TCP"), NotCovered, NotCovered).by(By::NetworkTool),
-    row("the model server, past Muzzle", dial_tcp!("PROVIDER"), LANDLOCK, LANDLOCK).by(By::NetworkTool).since_abi(4),
-    row("Muzzle's listener", dial_tcp!("MUZZLE_PORT"), LANDLOCK, LANDLOCK).by(By::NetworkTool).since_abi(4),
+    row("a granted port, at any address", dial_tcp!("TCP"), NotCovered, NotCovered)
+        .by(By::NetworkTool),
+    row("the model server, past Muzzle", dial_tcp!("PROVIDER"), LANDLOCK, LANDLOCK)
+        .by(By::NetworkTool)
+        .since_abi(4),
+    row("Muzzle's listener", dial_tcp!("MUZZLE_PORT"), LANDLOCK, LANDLOCK)
+        .by(By::NetworkTool)
+        .since_abi(4),
     row("UDP, and with it DNS", Python(DATAGRAM), NotCovered, NotCovered).by(By::NetworkTool),
     row(
         "listening on a TCP port",
-        Python("socket.socket().bind(('127.0.0.1', 0))\ns = socket.socket(); s.bind(('127.0.0.1', 45873))"),
+        Python("socket.socket().bind(('127.0.0.1', 0))"),
         LANDLOCK,
         LANDLOCK,
     )
