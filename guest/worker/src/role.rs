@@ -17,7 +17,7 @@ use store::{OpenedHalf, StoreError, WorkerHalf, clock};
 
 use crate::attest::attest;
 use crate::driver::{Driver, Parts};
-use crate::host::ToolHost;
+use crate::host::{HostError, ToolHost};
 use crate::model::Model;
 use crate::sandbox::{BaseLayer, confine_worker};
 use crate::workspace::Workspace;
@@ -35,6 +35,8 @@ enum RoleError {
     OtherRun { path: PathBuf, id: String },
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the tool host was lost while it started")]
+    HostLost(#[source] HostError),
     /// Recorded on the run before this is returned.
     #[error("{0}")]
     Refused(String),
@@ -52,6 +54,7 @@ pub fn run_role(run_id: &str) -> ExitCode {
                 RoleError::NoRun
                 | RoleError::OtherRun { .. }
                 | RoleError::Store(_)
+                | RoleError::HostLost(_)
                 | RoleError::Refused(_) => ExitCode::FAILURE,
             }
         }
@@ -96,7 +99,7 @@ fn prepare(path: &Path, record: &RunRecord) -> Result<Prepared, RoleError> {
         write: Vec::new(),
     };
     // One thread until confinement is complete: a layer covers one thread.
-    let host = ToolHost::fork(&base).map_err(|e| refused("the tool host could not start", &e))?;
+    let host = fork_host(&base)?;
     let applied = host.base().clone();
     let OpenedHalf { half, read, torn } = WorkerHalf::open(path)?;
     // Read after the fork, so that the tool host never holds it.
@@ -126,6 +129,18 @@ fn prepare(path: &Path, record: &RunRecord) -> Result<Prepared, RoleError> {
         policy,
     };
     Ok(Prepared { driver: Driver::new(parts)?, first })
+}
+
+/// A host that died while it started says nothing about the run: the worker
+/// ends and is launched again.
+fn fork_host(base: &BaseLayer) -> Result<ToolHost, RoleError> {
+    ToolHost::fork(base).map_err(|error| {
+        if matches!(error, HostError::Gone | HostError::Unresponsive) {
+            RoleError::HostLost(error)
+        } else {
+            RoleError::Refused(format!("the tool host could not start: {error}"))
+        }
+    })
 }
 
 /// Records on the run that it cannot be driven.

@@ -15,7 +15,14 @@ impl Core {
     pub(super) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Hello { live, .. } => self.greet(&live),
-            Notice::Live { .. } => {}
+            // Seen again after a restart of the control plane, which may have
+            // ended before it recorded what the launcher had seen.
+            Notice::Live { run_id, pid, observed } => {
+                if let Ok(id) = RunId::new(run_id.as_str()) {
+                    let attestation = self.attestation(pid, &observed);
+                    self.attest(&id, attestation);
+                }
+            }
             Notice::MuzzleStarted { .. } => self.configure_muzzle(),
             Notice::Exited { run_id, how } => {
                 if let Ok(id) = RunId::new(run_id.as_str()) {
@@ -139,10 +146,7 @@ impl Core {
         let Some(pending) = self.pending.remove(&seq) else { return };
         match (pending, result) {
             (Pending::Spawn(id), Ok(Reply::Spawned { pid, observed })) => {
-                let attestation = serde_json::json!({
-                    "version": 1, "by": "launcher", "pid": pid, "observed": observed,
-                    "boundary": self.state.boundary().as_str(), "muzzle_inspecting": false, "leash": "not bound",
-                });
+                let attestation = self.attestation(pid, &observed);
                 self.attest(&id, attestation);
             }
             (Pending::Spawn(id), Err(refusal)) => {
@@ -168,6 +172,14 @@ impl Core {
             (_, Ok(_)) => {}
         }
         self.check_ready();
+    }
+
+    /// `attestation.json`: what the launcher saw of a worker.
+    fn attestation(&self, pid: u32, observed: &protocol::Observed) -> serde_json::Value {
+        serde_json::json!({
+            "version": 1, "by": "launcher", "pid": pid, "observed": observed,
+            "boundary": self.state.boundary().as_str(), "muzzle_inspecting": false, "leash": "not bound",
+        })
     }
 
     /// Records what the launcher observed; the worker starts no tool before.
