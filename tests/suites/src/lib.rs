@@ -24,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use api::Client;
-use api::control::{Item, Pending, Request, Response, RunView, Submit};
+use api::control::{Item, Pending, RefusalCode, Request, Response, RunView, Submit};
 use domain::id::RunId;
 use domain::log::Verdict;
 use domain::profile::ModelRecord;
@@ -317,7 +317,7 @@ impl Instance {
             match self.try_ask(&Request::ModelAdd { model: model.clone() }) {
                 Ok(Response::Done) => Some(()),
                 // Asked again after an interruption that came after the write.
-                Err(api::ClientError::Refused(r)) if r.why.contains("already") => Some(()),
+                Err(api::ClientError::Refused(r)) if r.code == RefusalCode::Conflict => Some(()),
                 Ok(_) | Err(_) => None,
             }
         });
